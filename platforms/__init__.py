@@ -1,0 +1,1 @@
+"""Shipped SimGrid platforms, package data of `perfmodel.platforms`: see README.md here."""

@@ -1,0 +1,109 @@
+import pandas as pd
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ConfigurationError, LogFormatError, MissingFileError
+
+STEPS = "workload,n_nodes,n_gpus,batch_per_gpu,step_time_s\nw,1,1,8,0.1\nw,2,2,8,0.2\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "steps.csv").write_text(STEPS)
+    (tmp_path / "lab" / "README.md").write_text("not a log")
+    (tmp_path / "lab" / "empty.csv").write_text("")
+    return tmp_path
+
+
+def test_a_folder_is_read_and_what_is_no_log_is_listed(folder):
+    m = pm.read_logs(folder)
+    assert m.steps["step_time_s"].tolist() == [0.1, 0.2]
+    assert m.steps["source_line"].tolist() == [2, 3]
+    assert set(m.steps["system"]) == {"lab"}
+    sources = m.sources.assign(name=[path.split("/")[-1] for path in m.sources["source_file"]])
+    sources = sources.set_index("name")
+    assert sources.loc["steps.csv", "rows"] == 2
+    assert sources.loc["README.md", "first_skipped_reason"] == "no known format"
+    assert sources.loc["empty.csv", "first_skipped_reason"] == "empty file"
+    assert len(sources.loc["steps.csv", "sha256"]) == 64
+
+
+def test_lists_patterns_and_labels(folder):
+    m = pm.read_logs([folder / "lab" / "*.csv", folder / "lab"], system="mine")
+    assert len(m.steps) == 4
+    assert set(m.steps["system"]) == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("empty.csv", "", "empty file"),
+        ("cut.csv", STEPS + "w,3,3", r"cut.csv:4: 3 fields .* ends in the middle"),
+        ("wrong.csv", STEPS.replace("batch_per_gpu", "bach_per_gpu"), "wrong.csv:1.*did you mean"),
+        ("text.csv", STEPS.replace("0.2", "fast"), r"text.csv:3: step_time_s is 'fast'"),
+        ("short.csv", STEPS.replace(",2,8,0.2", ",0.2"), r"short.csv:3: 3 fields"),
+        ("zero.csv", STEPS.replace("0.2", "0"), r"zero.csv:3: step_time_s is 0"),
+        ("negative.csv", STEPS.replace("w,2,", "w,-2,"), r"negative.csv:3: n_nodes is -2"),
+        ("header.csv", STEPS.split("\n")[0] + "\n", "header but no rows"),
+        ("notes.txt", "hello", "no known format"),
+        ("bin.csv", STEPS + "\0", "binary"),
+    ],
+)
+def test_a_broken_file_is_an_error_with_file_and_line(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(LogFormatError, match=message) as caught:
+        pm.read_logs(path)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_missing_paths_and_folders_without_logs(tmp_path):
+    with pytest.raises(MissingFileError):
+        pm.read_logs(tmp_path / "no")
+    with pytest.raises(LogFormatError, match="no measurements in 0 files"):
+        pm.read_logs(tmp_path)
+    with pytest.raises(KeyError, match="nccl-tests"):
+        pm.read_logs(tmp_path, format="nccltests")
+
+
+@pytest.fixture
+def m():
+    steps = pd.DataFrame({"n_nodes": [1, 2, 4, 8], "batch_per_gpu": [8, 8, 16, 8]})
+    collectives = pd.DataFrame({"n_nodes": [2, 8], "message_bytes": [1024, 1024]})
+    return pm.Measurements(steps=steps, collectives=collectives)
+
+
+@pytest.mark.parametrize(
+    ("condition", "nodes_of_steps", "nodes_of_collectives"),
+    [
+        ("n_nodes <= 4", [1, 2, 4], [2]),
+        ("1 < n_nodes <= 4", [2, 4], [2]),
+        ("batch_per_gpu == 8", [1, 2, 8], [2, 8]),
+        ("n_nodes <= 4 and batch_per_gpu == 8", [1, 2], [2]),
+        ("n_nodes > 4 or batch_per_gpu in [16]", [4, 8], [2, 8]),
+        ("not batch_per_gpu in (8, 32)", [4], [2, 8]),
+        ("system == 'lab'", [1, 2, 4, 8], [2, 8]),
+    ],
+)
+def test_select_leaves_out_what_certainly_fails(m, condition, nodes_of_steps, nodes_of_collectives):
+    chosen = m.select(condition)
+    assert chosen.steps["n_nodes"].tolist() == nodes_of_steps
+    assert chosen.collectives["n_nodes"].tolist() == nodes_of_collectives
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["", "n_nodes", "n_nodes <", "1 < 2", "n_nodes + 1 > 2", "n_nodes < 'a'", "f(n_nodes) > 1",
+     "__import__('os').system('true') == 0", "n_nodes.__class__ == 3"],
+)  # fmt: skip
+def test_a_condition_is_never_run_as_python(m, condition):
+    with pytest.raises((ConfigurationError, KeyError)):
+        m.select(condition)
+
+
+def test_a_condition_on_an_unknown_column_offers_the_nearest(m):
+    with pytest.raises(KeyError, match="did you mean 'n_nodes'"):
+        m.select("nodes < 3")
+    with pytest.raises(KeyError, match="message_bytes"):
+        pm.Measurements(steps=pd.DataFrame({"message_byte": [1]}))
