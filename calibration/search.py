@@ -121,7 +121,8 @@ def calibrate(
     platform = read_platform(platform)
     rows = MeasuredRows.of(measurements, workload, platform)
     seen, unseen = _split(rows, hold_out)
-    search = _Search(platform, seen, free, budget, time_limit_s, seed, n_jobs)
+    routes = rows.routes(platform)
+    search = _Search(platform, seen, routes, free, budget, time_limit_s, seed, n_jobs)
     search.run()
     held = unseen.compared(_simulate(search, unseen)) if len(unseen) else unseen.compared([])
     fitted = seen
@@ -171,12 +172,12 @@ def _simulate(search, rows):
 class _Search:
     """The state of a search: its rows, free parameters, best point, budget spent."""
 
-    def __init__(self, platform, rows, free, budget, time_limit_s, seed, n_jobs):
+    def __init__(self, platform, rows, routes, free, budget, time_limit_s, seed, n_jobs):
         self.platform, self.rows, self.budget, self.n_jobs = platform, rows, budget, n_jobs
         self.deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
         self.random = np.random.default_rng(seed)
         self.simulations, self.history, self.dropped = 0, [], []
-        self.routes = rows.routes(platform)
+        self.routes = routes
         self.free = self._free(free)
         self.low, self.high = (
             np.array([p.to_search(getattr(p, side)) for p in self.free]) for side in ("low", "high")

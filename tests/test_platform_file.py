@@ -124,7 +124,7 @@ def test_entities_are_refused_before_they_expand():
     ("key", "value", "error", "message"),
     [
         (("up", "bandwidth"), -1.0, PlatformError, "up bandwidth: -1 makes no sense"),
-        (("up", "bandwidth"), float("nan"), PlatformError, "up bandwidth: .nan"),
+        (("up", "bandwidth"), float("nan"), PlatformError, "up bandwidth: nan"),
         (("up", "bandwith"), 1.0, UnknownNameError, "did you mean 'bandwidth'"),
         (("upp", "bandwidth"), 1.0, UnknownNameError, "did you mean 'up'"),
         (("world", "prop:perfmodel.nonsense"), 1.0, UnknownNameError, "nonsense"),

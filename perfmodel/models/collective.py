@@ -110,8 +110,8 @@ class CollectiveTime(RegressorMixin, BaseEstimator):
                 "every operation has n_ranks = 1, and one rank sends nothing; measure on at "
                 "least two ranks"
             )
-        X, y = X[parallel], np.asarray(y, dtype=float)[parallel]
         table = summarise_repetitions(X, y, ["collective", *_INPUTS])
+        table, X = table[table["n_ranks"] > 1], X[parallel]
         self.parameters_ = pd.DataFrame(
             {name: _fit_ring(name, rows) for name, rows in table.groupby("collective")}
         ).T

@@ -10,6 +10,9 @@ from perfmodel.models.collective import CollectiveTime
 from perfmodel.models.step import StepTime
 from perfmodel.traffic import SUPPORTED, steps_in, volumes
 
+# Step times are fitted at the data type that was measured, whatever it was.
+_SUPPORTED = tuple(name for name in SUPPORTED if name != "dtype")
+
 
 class TrainingModel:
     """Time and bytes of a training job, from models fitted to what one system was measured at.
@@ -55,6 +58,7 @@ class TrainingModel:
             lists them (also a `ValueError`).
         """
         steps = _steps_of(measurements, workload)
+        refuse_unsupported(steps, _SUPPORTED, "fit")
         collectives = _allreduces(measurements.collectives)
         labels = systems(steps, collectives)
         if len(labels) > 1:
@@ -97,7 +101,7 @@ class TrainingModel:
             If a configuration asks for what is not supported yet (also a `ValueError`).
         """
         table = complete(configurations)
-        refuse_unsupported(table, SUPPORTED, "predict")
+        refuse_unsupported(table, _SUPPORTED, "predict")
         moved = volumes(self.workload, table, per=per)
         steps = steps_in(per, self.workload, table)
         estimate = pd.Series(self.step_time.predict(table), index=table.index)
