@@ -14,9 +14,14 @@ demo: setup
 test: lint
 	$(BIN)/python -m pytest -n auto
 
-# The testbed builds a network of namespaces: it needs root and torch (see docs/examples/testbed).
-test-slow: setup
+# Among them the testbed, which builds a network of namespaces: it needs root and torch.
+test-slow: .venv/testbed
 	$(BIN)/python -m pytest -m slow -n 0
+
+.venv/testbed: .venv/installed
+	@.ci/debian-packages $(PYTHON) iproute2:ip ethtool:ethtool
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .

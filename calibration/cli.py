@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import perfmodel as pm
-from perfmodel.terminal import Format, run, show
+from perfmodel.terminal import Format, busy, run, show
 
 app = typer.Typer(
     help="Calibrate a SimGrid platform against measured runs, and check it.",
@@ -64,17 +64,20 @@ def run_calibration(
     from calibration import calibrate
     from calibration.report import error_table
 
-    result = calibrate(
-        platform,
-        _read(logs, where),
-        workload=None if workload is None else pm.Workload.from_toml(workload),
-        free=free,
-        budget=budget,
-        time_limit_s=time_limit_s,
-        seed=seed,
-        hold_out=None if hold_out == "none" else hold_out,
-        n_jobs=n_jobs,
-    )
+    if out.suffix != ".xml":
+        raise typer.BadParameter(f"--out is {out}; its name must end in .xml")
+    with busy("calibrating"):
+        result = calibrate(
+            platform,
+            _read(logs, where),
+            workload=None if workload is None else pm.Workload.from_toml(workload),
+            free=free,
+            budget=budget,
+            time_limit_s=time_limit_s,
+            seed=seed,
+            hold_out=None if hold_out == "none" else hold_out,
+            n_jobs=n_jobs,
+        )
     result.platform.write(out)
     result.report.to_json(out.with_suffix(".json"))
     result.report.to_html(out.with_suffix(".html"))
@@ -104,7 +107,8 @@ def check(
     platform = read_platform(platform)
     trained = None if workload is None else pm.Workload.from_toml(workload)
     rows = MeasuredRows.of(_read(logs, where), trained, platform)
-    table = rows.compared(rows.by_simulation(platform, n_jobs=n_jobs))
+    with busy("simulating"):
+        table = rows.compared(rows.by_simulation(platform, n_jobs=n_jobs))
     table = table.rename(columns={"error": "simulation_error"})
     if model is not None:
         table = _with_predictions(table, pm.load_model(model))

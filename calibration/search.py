@@ -1,5 +1,6 @@
 """Find the platform's numbers: closed form first, then SimGrid in the loop."""
 
+import logging
 import time
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from perfmodel.errors import CalibrationError
 from perfmodel.platform_file import Platform
 from perfmodel.platform_file import platform as read_platform
 
+_LOG = logging.getLogger(__name__)
 # Errors of ln t below this share are not told apart: no model of a network is that good.
 _FLOOR = 0.02
 # The search ends when a simulation improves the loss by less than this share.
@@ -253,6 +255,7 @@ class _Search:
             for p, c in zip(self.free, x, strict=True)
         }
         loss = self.loss(errors, x)
+        _LOG.info("simulation %d, loss %.4g", self.simulations, loss)
         self.history.append({"simulation": self.simulations, "stage": stage, "loss": loss} | values)
         return errors, loss
 

@@ -13,11 +13,13 @@ collective alone, which is a step without compute::
      "fidelity": "fluid" | "message"}
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import signal
 import sys
+import tempfile
 import traceback
 
 
@@ -25,7 +27,8 @@ def main():
     """Serve one job and leave without the interpreter's shutdown, which SimGrid can hang."""
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what SimGrid prints on standard output must not mix with the results
-    _die_with_parent()
+    die_with_parent()
+    pin_to_one_processor()
     try:
         import simgrid
     except ImportError as error:
@@ -33,7 +36,7 @@ def main():
     else:
         job = json.load(sys.stdin)
         try:
-            answer = _serve(simgrid, job)
+            answer = serve(simgrid, job)
         except BaseException as error:
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
@@ -42,21 +45,42 @@ def main():
     os._exit(0)
 
 
-def _die_with_parent():
+def die_with_parent():
     """Ask Linux to end this process when its parent ends, however that happens."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        # One processor: SimGrid's threads take turns, and moving between processors makes them
-        # two to three times slower.
+
+
+def pin_to_one_processor():
+    """Stay on one processor: SimGrid's threads take turns, and moving makes them 2-3 x slower."""
+    if hasattr(os, "sched_setaffinity"):
         cpus = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cpus[os.getpid() % len(cpus)]})
 
 
-def _serve(simgrid, job):
+@contextlib.contextmanager
+def platform_file(xml):
+    """Path of a file that holds the platform; in memory where that can be, to leave nothing."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("platform.xml"), "wb", buffering=0) as file:
+            file.write(xml.encode("latin-1"))
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(suffix=".xml") as file:
+            file.write(xml.encode("latin-1"))
+            file.flush()
+            yield file.name
+
+
+def serve(simgrid, job):
     quiet = ["--log=root.thres:critical", "--log=xbt_cfg.thres:critical"]
     engine = simgrid.Engine(["perfmodel", *quiet, "--cfg=network/model:raw"])
-    engine.load_platform(job["platform_path"])
+    with platform_file(job["platform"]) as path:
+        try:
+            engine.load_platform(path)
+        except Exception as error:
+            raise RuntimeError(str(error).replace(path, job["platform_name"])) from None
     simulation = _Simulation(simgrid, engine, job)
     driver = engine.host_by_name(job["driver_host"])
     driver.add_actor("driver", simulation.guard(simulation.drive))
@@ -74,6 +98,7 @@ class _Simulation:
         self.sg, self.engine, self.job = simgrid, engine, job
         self.routes, self.results = [], []
         self.error, self.finished = None, False
+        self.latencies = {}
 
     def guard(self, function):
         """Run an actor so that its exception ends the simulation instead of the process."""
@@ -140,13 +165,19 @@ class _Simulation:
         start_s = self.sg.Engine.clock
         if len(hosts) > 1:
             n_steps, pairs = bucket["n_steps"], _neighbours(hosts)
-            latency_s = max(a.route_to(b)[1] for a, b in pairs)
             self.send_around(pairs, bucket["bytes"])
             # The flows have waited for the latency of one step.
             self.sg.this_actor.sleep_for(
-                (n_steps - 1) * latency_s + n_steps * bucket["step_latency_s"]
+                (n_steps - 1) * self.latency(hosts) + n_steps * bucket["step_latency_s"]
             )
         self.sg.this_actor.sleep_until(start_s + bucket["inside_time_s"])
+
+    def latency(self, hosts):
+        """Latency of a ring's slowest hop."""
+        names = tuple(host.name for host in hosts)
+        if names not in self.latencies:
+            self.latencies[names] = max(a.route_to(b)[1] for a, b in _neighbours(hosts))
+        return self.latencies[names]
 
     def message_ring(self, hosts, bucket):
         """Every step of the ring on its own."""

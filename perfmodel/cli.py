@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import perfmodel as pm
-from perfmodel.terminal import Format, configuration_options, run, show
+from perfmodel.terminal import Format, busy, configuration_options, run, show
 
 app = typer.Typer(
     help="What training a deep network on a cluster will cost, from measured logs.",
@@ -154,14 +154,15 @@ def simulate(
     format: As = Format.table,
 ):
     """Simulate training on a SimGrid platform."""
-    table = pm.simulate(
-        pm.Workload.from_toml(workload),
-        pm.configurations(**axes),
-        platform,
-        fidelity=fidelity,
-        per=per,
-        n_jobs=n_jobs,
-    )
+    with busy("simulating"):
+        table = pm.simulate(
+            pm.Workload.from_toml(workload),
+            pm.configurations(**axes),
+            platform,
+            fidelity=fidelity,
+            per=per,
+            n_jobs=n_jobs,
+        )
     show(
         table,
         format,

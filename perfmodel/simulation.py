@@ -181,23 +181,17 @@ def _ring_rates(platform, hosts, routes):
 
 
 def _with_times(table, results, steps, per):
-    step_time_s = results["time_s"]
+    """The table with simulated times between the configurations and the volumes."""
     at = table.columns.get_loc("communication_bytes")
-    table.insert(at, "time_s", step_time_s * steps)
+    step_time_s, compute_s = results["time_s"], results["compute_time_s"]
+    times = {"time_s": step_time_s * steps}
     if per == "step":
-        table.insert(at + 1, "step_time_s", step_time_s)
-    if "global_batch" in table:
-        throughput = table["global_batch"] / step_time_s
-        table.insert(at + 1 + (per == "step"), "throughput_samples_per_s", throughput)
-    compute_s = results["compute_time_s"]
-    table.insert(table.columns.get_loc("communication_bytes"), "compute_time_s", compute_s * steps)
-    table.insert(
-        table.columns.get_loc("communication_bytes"),
-        "exposed_communication_time_s",
-        (step_time_s - compute_s) * steps,
-    )
-    table["node_hours"] = table["n_nodes"] * table["time_s"] / 3600
-    return table
+        times["step_time_s"] = step_time_s
+    times["throughput_samples_per_s"] = table["global_batch"] / step_time_s
+    times["compute_time_s"] = compute_s * steps
+    times["exposed_communication_time_s"] = (step_time_s - compute_s) * steps
+    result = pd.concat([table.iloc[:, :at].assign(**times), table.iloc[:, at:]], axis="columns")
+    return result.assign(node_hours=result["n_nodes"] * result["time_s"] / 3600)
 
 
 def _collectives(table):
@@ -205,6 +199,12 @@ def _collectives(table):
     for name in ("message_bytes", "n_ranks"):
         if name not in table:
             raise ConfigurationError(f"a collective needs {name}; add the column")
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        wrong = ~(numbers >= 1)
+        if wrong.any():
+            raise ConfigurationError(
+                f"{name} is {table[name][wrong].iloc[0]}; it must be a number of at least 1"
+            )
     for name in ("n_nodes", "collective"):
         if name not in table:
             table = table.assign(**{name: table["n_ranks"] if name == "n_nodes" else "all_reduce"})

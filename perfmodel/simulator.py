@@ -47,23 +47,21 @@ def run_jobs(platform, jobs):
     hosts = platform.hosts()
     if not hosts:
         raise PlatformError(f"{platform.source} has no compute nodes; add hosts")
-    with tempfile.TemporaryDirectory(prefix="perfmodel-") as folder:
-        path = Path(folder) / "platform.xml"
-        path.write_bytes(platform.text_4_1())
-        jobs = [job | {"platform_path": str(path), "driver_host": hosts[0]} for job in jobs]
-        children = _Children()
+    # Latin-1 carries any bytes through JSON unchanged.
+    xml = platform.text_4_1().decode("latin-1")
+    jobs = [
+        job | {"platform": xml, "platform_name": platform.source, "driver_host": hosts[0]}
+        for job in jobs
+    ]
+    children = _Children()
+    if len(jobs) == 1:
+        return [children.run(jobs[0])]
+    with ThreadPoolExecutor(len(jobs)) as pool:
         try:
-            if len(jobs) == 1:
-                return [children.run(jobs[0])]
-            with ThreadPoolExecutor(len(jobs)) as pool:
-                try:
-                    return list(pool.map(children.run, jobs))
-                except BaseException:
-                    children.kill()
-                    raise
-        except SimulationError as error:
-            problem = str(error).replace(str(path), platform.source)
-            raise SimulationError(problem) from None
+            return list(pool.map(children.run, jobs))
+        except BaseException:
+            children.kill()
+            raise
 
 
 class _Children:

@@ -2,9 +2,11 @@
 
 import csv
 import json
+import logging
 import math
 import os
 import sys
+from contextlib import contextmanager
 from enum import StrEnum
 
 import typer
@@ -39,6 +41,28 @@ def run(app, arguments=None):
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         sys.exit(1)
+
+
+@contextmanager
+def busy(text):
+    """Show on a terminal's standard error that something runs, and what the library logs of it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as status:
+        handler = logging.Handler()
+        handler.emit = lambda record: status.update(f"{text}: {record.getMessage()}")
+        loggers = [logging.getLogger(name) for name in ("perfmodel", "calibration")]
+        for logger in loggers:
+            logger.setLevel(logging.INFO)
+            logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeHandler(handler)
 
 
 def show(table, format=Format.table, columns=None, title=None):

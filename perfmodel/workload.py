@@ -2,6 +2,7 @@
 
 import tomllib
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from pathlib import Path
 
 from perfmodel.errors import MissingFileError, UnknownNameError, WorkloadError
@@ -71,12 +72,18 @@ class Workload:
     def __post_init__(self):
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int | float) and not 0 < value < float("inf"):
+            if field.name in _TEXTS or (value is None and field.default is None):
+                continue
+            values = value if field.name in _LISTS else [value]
+            if not all(_is_number(v, field.name in _WHOLE) for v in values):
+                kind = "a whole number" if field.name in _WHOLE else "a number"
+                raise WorkloadError(f"{self.name}: {field.name} is {value!r}; expected {kind}")
+            if not all(0 < v < float("inf") for v in values) and field.name != "gradient_ready":
                 raise WorkloadError(f"{self.name}: {field.name} is {value}; it must be above 0")
         tensors, ready = self.gradient_tensors, self.gradient_ready
         if tensors is not None:
             object.__setattr__(self, "gradient_tensors", tuple(tensors))
-            if sum(tensors) != self.parameters or min(tensors) < 1:
+            if sum(tensors) != self.parameters:
                 raise WorkloadError(
                     f"{self.name}: gradient_tensors add up to {sum(tensors)} elements, "
                     f"parameters is {self.parameters}; give each tensor once"
@@ -189,6 +196,15 @@ class Workload:
             else:
                 lines.append(f"{field.name} = {_toml(value)}")
         write_whole(path, "\n".join(lines) + "\n")
+
+
+_TEXTS = ("name", "source")
+_LISTS = ("gradient_tensors", "gradient_ready")
+_WHOLE = ("parameters", "gradient_tensors", "bucket_bytes", "first_bucket_bytes", "dataset_samples")
+
+
+def _is_number(value, whole):
+    return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
 
 
 def _toml(value):

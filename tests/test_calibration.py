@@ -1,3 +1,6 @@
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,6 +54,20 @@ def test_largest_holds_out_then_refits_on_all_rows(workload, planted_logs):
     result = calibrate("testbed", planted_logs, workload=workload)
     assert set(result.held_out["n_nodes"]) == {8}
     assert result.fitted["n_nodes"].max() == 8
+
+
+def test_nothing_is_held_out_on_request(planted_logs):
+    m = pm.Measurements(collectives=planted_logs.collectives)
+    result = calibrate("testbed", m, hold_out=None)
+    assert result.held_out.empty
+    assert set(result.fitted["n_nodes"]) == {2, 3, 4, 6, 8}
+    assert "None: nothing was held out" in page_of(result)
+
+
+def page_of(result):
+    with tempfile.TemporaryDirectory() as folder:
+        result.report.to_html(Path(folder) / "report.html")
+        return (Path(folder) / "report.html").read_text()
 
 
 def test_collectives_alone_calibrate_the_links(planted_logs):

@@ -5,13 +5,14 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import perfmodel as pm
-from perfmodel.errors import ConfigurationError, SimulationError
+from perfmodel.errors import ConfigurationError, SimulationError, UnknownNameError
 from perfmodel.models.collective import ring_time
 from perfmodel.platform_file import Platform
 
@@ -162,6 +163,22 @@ def test_what_does_not_fit_is_refused(workload, planted, axes, message):
 
 
 @pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ({"n_ranks": 2}, "needs message_bytes"),
+        ({"message_bytes": 1000, "n_ranks": 0}, "n_ranks is 0"),
+        ({"message_bytes": "big", "n_ranks": 2}, "message_bytes is big"),
+        ({"message_bytes": 1000, "n_ranks": 2, "collective": "all_to_all"}, "all_to_all"),
+        ({"message_bytes": 1000, "n_ranks": 2, "algorithm": "tree"}, "'tree'"),
+        ({"message_bytes": 1000, "n_ranks": 9}, "9 nodes"),
+    ],
+)
+def test_a_collective_that_cannot_be_simulated_is_refused(planted, X, message):
+    with pytest.raises((ConfigurationError, UnknownNameError), match=message):
+        pm.simulate(None, X, planted)
+
+
+@pytest.mark.parametrize(
     ("body", "message"),
     [
         (TWO.format(bandwidth="8MBps", latency="0s").split("<route")[0], "no connecting path"),
@@ -223,6 +240,14 @@ def test_it_works_from_a_plain_script_in_any_folder(tmp_path):
     assert run.stderr == ""
 
 
+def test_it_works_where_there_is_no_main_file():
+    # As in a notebook or an interactive session.
+    run = subprocess.run(
+        [sys.executable, "-"], input=SCRIPT, capture_output=True, text=True, check=True
+    )
+    assert float(run.stdout) == pytest.approx(6 * (100e-6 + 2.5e5 / 1.25e8))
+
+
 LONG = """
 import pandas as pd, perfmodel as pm
 X = pd.DataFrame({"message_bytes": 1e9, "n_ranks": 8, "n_nodes": 8}, index=range(200_000))
@@ -232,8 +257,8 @@ pm.simulate(None, X, "testbed", fidelity="message", n_jobs=2)
 
 
 def children_of(pid):
-    run = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
-    return [int(word) for word in run.stdout.split()]
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for thread in threads for word in thread.read_text().split()]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -64,6 +64,16 @@ def test_a_wrong_file_is_an_error_that_names_file_and_key(tmp_path, text, messag
     assert "job.toml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"parameters": "many"}, {"parameters": 1.5}, {"parameters": None}, {"sample_bytes": True},
+     {"gradient_tensors": (1, "2")}, {"gradient_tensors": (4, -1)}, {"critical_batch": float("nan")}],
+)  # fmt: skip
+def test_a_wrong_figure_is_refused(wrong):
+    with pytest.raises(WorkloadError, match=next(iter(wrong))):
+        pm.Workload(**({"name": "w", "parameters": 3} | wrong))
+
+
 def test_a_missing_file_is_a_file_not_found_error(tmp_path):
     with pytest.raises(MissingFileError) as caught:
         pm.Workload.from_toml(tmp_path / "no.toml")

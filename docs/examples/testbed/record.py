@@ -50,6 +50,7 @@ SMALLEST_BUS_SHARE = 0.95
 BUS_CHECK_BYTES = 2**20
 # Traffic of smaller messages is mostly headers and acknowledgements.
 SMALLEST_COUNTED_BYTES = 2**16
+_QUIET = "let nothing else run on this machine and try again"
 
 
 class Pool:
@@ -109,7 +110,7 @@ class Campaign:
             for name in BATCHES
         }
         self.batches = {name: b[:2] if brief else b for name, b in BATCHES.items()}
-        self.checks, self.steps, self.late = {}, 0, 0
+        self.checks, self.again, self.steps, self.late = {}, [], 0, 0
 
     def run(self):
         """Measure everything, check it, and write the logs."""
@@ -136,88 +137,107 @@ class Campaign:
     def allreduces(self, pool, rate, folder):
         """Allreduces of every size at every host count."""
         times, traffic = [], []
-        sizes = [2**16, BUS_CHECK_BYTES] if self.brief else MESSAGE_BYTES
         for n in [n for n in self.hosts if n > 1]:
-            for size in sizes:
-                repetitions = 4 if size > 2**23 else 6 if size > 2**21 else 15
-                answers = pool.ask(
-                    n, do="allreduce", message_bytes=size, warm_up=2, repetitions=repetitions
-                )
-                row = {"collective": "all_reduce", "message_bytes": size}
-                row |= {"n_ranks": n, "n_nodes": n}
-                kinds = {"algorithm": "ring", "data_type": "float", "reduction": "sum"}
-                times += [
-                    row | kinds | {"repetition": i, "time_s": f"{t:.9g}"}
-                    for i, t in enumerate(answers[0]["times"])
-                ]
-                if size >= SMALLEST_COUNTED_BYTES:
-                    traffic += counted(row, answers)
-                if size == BUS_CHECK_BYTES:
-                    median_s = statistics.median(answers[0]["times"])
-                    share = 2 * (n - 1) / n * size * 8 / median_s / (rate * 1e6)
-                    self.check(f"bus bandwidth at 1 MiB ÷ rate, {n} hosts, {rate} Mbit/s", share,
-                               share >= SMALLEST_BUS_SHARE)  # fmt: skip
+            what = f"bus bandwidth at 1 MiB ÷ rate, {n} hosts, {rate} Mbit/s"
+            new_times, new_traffic = self.until(
+                what, SMALLEST_BUS_SHARE, 1.1, lambda n=n: self.allreduces_on(pool, rate, n)
+            )
+            times += new_times
+            traffic += new_traffic
             say(f"{rate} Mbit/s: allreduces on {n} hosts")
         write_csv(folder / "collectives.csv", times)
         write_csv(folder / "collective_traffic.csv", traffic)
 
+    def allreduces_on(self, pool, rate, n):
+        """Bus bandwidth at 1 MiB as a share of the rate, and the rows of times and of traffic."""
+        times, traffic, share = [], [], 0.0
+        for size in [2**16, BUS_CHECK_BYTES] if self.brief else MESSAGE_BYTES:
+            repetitions = 3 if size > 2**23 else 6 if size > 2**21 else 12
+            answers = pool.ask(
+                n, do="allreduce", message_bytes=size, warm_up=1, repetitions=repetitions
+            )
+            row = {"collective": "all_reduce", "message_bytes": size, "n_ranks": n, "n_nodes": n}
+            kinds = {"algorithm": "ring", "data_type": "float", "reduction": "sum"}
+            times += [
+                row | kinds | {"repetition": i, "time_s": f"{t:.9g}"}
+                for i, t in enumerate(answers[0]["times"])
+            ]
+            if size >= SMALLEST_COUNTED_BYTES:
+                traffic += counted(row, answers)
+            if size == BUS_CHECK_BYTES:
+                median_s = statistics.median(answers[0]["times"])
+                share = 2 * (n - 1) / n * size * 8 / median_s / (rate * 1e6)
+        return share, (times, traffic)
+
     def training(self, pool, rate, folder):
         """Steps of every network and batch size at every host count."""
         steps, traffic = [], []
-        repetitions = 5 if self.brief else 12
         for name, batches in self.batches.items():
             for batch in batches:
-                compute = {}
-                for n in self.hosts:
-                    answers = pool.ask(
-                        n,
-                        do="train",
-                        workload=name,
-                        batch=batch,
-                        schedule=self.schedules[name][batch],
-                        ready=self.ready[name],
-                        warm_up=3,
-                        repetitions=repetitions,
-                    )
-                    row = {"workload": name, "n_nodes": n, "n_gpus": n, "batch_per_gpu": batch}
-                    measured = zip(answers[0]["times"], answers[0]["compute"], strict=True)
-                    steps += [
-                        row
-                        | {"repetition": i, "step_time_s": f"{t:.9g}", "compute_time_s": f"{c:.9g}"}
-                        for i, (t, c) in enumerate(measured)
-                    ]
-                    if n > 1:
-                        traffic += counted(row, answers)
-                    compute[n] = statistics.median(answers[0]["compute"])
-                    self.steps += repetitions * n
-                    self.late += sum(answer["late"] for answer in answers)
-                fewest, most = min(compute), max(compute)
-                difference = abs(compute[most] / compute[fewest] - 1)
-                self.check(
-                    f"compute at {most} and {fewest} hosts, {name}, batch {batch}, {rate} Mbit/s",
-                    difference,
-                    difference <= LARGEST_COMPUTE_DIFFERENCE,
+                what = f"compute at most and fewest hosts, {name}, batch {batch}, {rate} Mbit/s"
+                new_steps, new_traffic = self.until(
+                    what,
+                    0.0,
+                    LARGEST_COMPUTE_DIFFERENCE,
+                    lambda name=name, batch=batch: self.steps_of(pool, name, batch),
                 )
+                steps += new_steps
+                traffic += new_traffic
                 say(f"{rate} Mbit/s: {name}, batch {batch}")
-        share = self.late / self.steps
-        self.check(f"late steps, up to {rate} Mbit/s", share, share <= LARGEST_LATE_SHARE)
         write_csv(folder / "steps.csv", steps)
         write_csv(folder / "traffic.csv", traffic)
+        share = self.late / self.steps
+        self.checks["late steps"] = round(share, 4)
+        if share > LARGEST_LATE_SHARE:
+            raise TestbedError(f"not recorded: {share:.1%} of the steps are late; {_QUIET}")
 
-    def check(self, what, figure, passed):
-        """Keep a figure, or refuse to record."""
-        self.checks[what] = round(figure, 4)
-        if not passed:
-            raise TestbedError(
-                f"not recorded: {what} is {figure:.3f}; let nothing else run on this machine and "
-                "try again"
+    def steps_of(self, pool, name, batch):
+        """Difference of compute between host counts, and the rows of steps and of traffic."""
+        steps, traffic, compute = [], [], {}
+        repetitions = 5 if self.brief else 8
+        for n in self.hosts:
+            answers = pool.ask(
+                n,
+                do="train",
+                workload=name,
+                batch=batch,
+                schedule=self.schedules[name][batch],
+                ready=self.ready[name],
+                warm_up=3,
+                repetitions=repetitions,
             )
+            row = {"workload": name, "n_nodes": n, "n_gpus": n, "batch_per_gpu": batch}
+            measured = zip(answers[0]["times"], answers[0]["compute"], strict=True)
+            steps += [
+                row | {"repetition": i, "step_time_s": f"{t:.9g}", "compute_time_s": f"{c:.9g}"}
+                for i, (t, c) in enumerate(measured)
+            ]
+            if n > 1:
+                traffic += counted(row, answers)
+            compute[n] = statistics.median(answers[0]["compute"])
+            self.steps += repetitions * n
+            self.late += sum(answer["late"] for answer in answers)
+        difference = abs(compute[max(compute)] / compute[min(compute)] - 1)
+        return difference, (steps, traffic)
+
+    def until(self, what, low, high, measure):
+        """Rows of a measurement whose figure passes; three tries, since machines are disturbed."""
+        for attempt in range(3):
+            figure, rows = measure()
+            self.checks[what] = round(figure, 4)
+            if low <= figure <= high:
+                return rows
+            self.again.append(f"{what}: {figure:.4f}")
+            say(f"again, attempt {attempt + 1} gave {figure:.3f}: {what}")
+        raise TestbedError(f"not recorded: {what} is {figure:.3f}; {_QUIET}")
 
     def facts(self):
         """What the host is and how it was set."""
         import torch
 
-        cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+        cpu = [
+            line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+        ]
         congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
         return {
             "cpu": cpu[0].split(":")[1].strip() if cpu else platform.machine(),
@@ -231,6 +251,7 @@ class Campaign:
             "schedules": self.schedules,
             "late_steps": {"late": self.late, "of": self.steps},
             "checks": self.checks,
+            "measured_again": self.again,
         }
 
 
