@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import perfmodel as pm
+from perfmodel.errors import CalibrationError
 from perfmodel.terminal import Format, busy, run, show
 
 app = typer.Typer(
@@ -96,6 +97,10 @@ def check(
         Path | None, typer.Option(help="Model file, whose predictions are shown beside.")
     ] = None,
     where: Where = None,
+    hold_out: Annotated[
+        str | None,
+        typer.Option(help="Only the rows that `run` with this condition held out."),
+    ] = None,
     n_jobs: Jobs = 1,
     format: As = Format.table,
 ):
@@ -107,6 +112,10 @@ def check(
     platform = read_platform(platform)
     trained = None if workload is None else pm.Workload.from_toml(workload)
     rows = MeasuredRows.of(_read(logs, where), trained, platform)
+    if hold_out is not None:
+        _, rows = rows.split(hold_out)
+        if not len(rows):
+            raise CalibrationError(f"hold_out {hold_out!r} picks no measured row")
     with busy("simulating"):
         table = rows.compared(rows.by_simulation(platform, n_jobs=n_jobs))
     table = table.rename(columns={"error": "simulation_error"})

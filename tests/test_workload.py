@@ -67,7 +67,8 @@ def test_a_wrong_file_is_an_error_that_names_file_and_key(tmp_path, text, messag
 @pytest.mark.parametrize(
     "wrong",
     [{"parameters": "many"}, {"parameters": 1.5}, {"parameters": None}, {"sample_bytes": True},
-     {"gradient_tensors": (1, "2")}, {"gradient_tensors": (4, -1)}, {"critical_batch": float("nan")}],
+     {"gradient_tensors": (1, "2")}, {"gradient_tensors": (4, -1)},
+     {"critical_batch": float("nan")}],
 )  # fmt: skip
 def test_a_wrong_figure_is_refused(wrong):
     with pytest.raises(WorkloadError, match=next(iter(wrong))):

@@ -63,6 +63,6 @@ for rate in 200mbit 100mbit; do
     for workload in small_cnn small_transformer; do
         name=$workload-$rate
         show perfmodel-calibrate check "$out/$name.xml" "$testbed/logs/$rate" \
-            --workload "$testbed/$workload.toml" --model "$out/$name.model.json" --where "$held_out"
+            --workload "$testbed/$workload.toml" --model "$out/$name.model.json" --hold-out "$held_out"
     done
 done

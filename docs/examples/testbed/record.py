@@ -299,7 +299,7 @@ def numbers(text):
 
 
 def main():
-    """Record, into a folder beside the one asked for, which is replaced at the end or not at all."""
+    """Record into a folder beside the one asked for, which is replaced at the end or not at all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hosts", type=numbers, default=HOSTS)

@@ -4,6 +4,7 @@ All hosts get the same command. Rank 0 measures times, every rank counts its int
 """
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -69,7 +70,7 @@ def completions(operation, repetitions):
     for _ in range(repetitions + 1):
         results.append(operation())
         times.append(time.monotonic())
-    return [b - a for a, b in zip(times, times[1:], strict=False)], results[1:]
+    return [b - a for a, b in itertools.pairwise(times)], results[1:]
 
 
 def allreduce(group, command):
