@@ -16,7 +16,7 @@ test: lint
 
 # Among them the testbed, which builds a network of namespaces: it needs root and torch.
 test-slow: .venv/testbed
-	$(BIN)/python -m pytest -m slow -n 0
+	$(BIN)/python -m pytest -m slow -n 0 --ignore tests/validation
 
 .venv/testbed: .venv/installed
 	@.ci/debian-packages $(PYTHON) iproute2:ip ethtool:ethtool

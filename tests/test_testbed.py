@@ -64,7 +64,10 @@ def test_the_testbed_records_on_two_hosts(tmp_path):
         if "not recorded" not in run.stderr:
             break
         # It has to refuse while the machine is busy, and then to leave nothing behind.
+        assert run.returncode == 1
         assert list(tmp_path.iterdir()) == []
+    else:
+        pytest.skip("the machine is too busy for the testbed, which refused to record")
     assert run.returncode == 0, run.stderr
     m = pm.read_logs(tmp_path / "logs")
     assert set(m.steps["n_nodes"]) == {1, 2}

@@ -46,6 +46,7 @@ HELD_OUT_BATCHES = {"small_cnn": [24, 48], "small_transformer": [6, 12]}
 # What the machine must be able to do for its logs to mean anything.
 LARGEST_COMPUTE_DIFFERENCE = 0.02
 LARGEST_LATE_SHARE = 0.05
+LARGEST_PROCESSOR_SPREAD = 0.10
 SMALLEST_BUS_SHARE = 0.95
 BUS_CHECK_BYTES = 2**20
 # Traffic of smaller messages is mostly headers and acknowledgements.
@@ -122,7 +123,7 @@ class Campaign:
             "held_out_batches": HELD_OUT_BATCHES,
         }
         write_json(self.folder / "plan.json", plan)
-        self.schedules = schedules(self.batches)
+        self.schedules = self.paced()
         started = time.strftime("%Y-%m-%d")
         n_hosts = max(self.hosts)
         with Network(n_hosts, self.rates[0]) as network, Pool(n_hosts, self.hosts) as pool:
@@ -133,6 +134,30 @@ class Campaign:
                 self.allreduces(pool, rate, folder)
                 self.training(pool, rate, folder)
         write_json(self.folder / "host.json", self.facts() | {"date": started})
+
+    def paced(self):
+        """Schedules of all batch sizes, from processor times that agree when measured again."""
+        import torch
+        from training import processor_time, schedule_of
+
+        torch.set_num_threads(1)
+        pairs = [(name, batch) for name, batches in self.batches.items() for batch in batches]
+
+        def measure():
+            # One round after the other over all: a slow spell cannot hide in one batch size.
+            rounds = [{pair: processor_time(*pair) for pair in pairs} for _ in range(6)]
+            least, worst = {}, 0.0
+            for pair in pairs:
+                least[pair] = [min(p) for p in zip(*(times[pair] for times in rounds), strict=True)]
+                fastest, second, *_ = sorted(sum(times[pair]) for times in rounds)
+                worst = max(worst, second / fastest - 1)
+            return worst, least
+
+        times = self.until("least processor time, again", 0.0, LARGEST_PROCESSOR_SPREAD, measure)
+        return {
+            name: {batch: schedule_of(times[name, batch]) for batch in batches}
+            for name, batches in self.batches.items()
+        }
 
     def allreduces(self, pool, rate, folder):
         """Allreduces of every size at every host count."""
@@ -253,15 +278,6 @@ class Campaign:
             "checks": self.checks,
             "measured_again": self.again,
         }
-
-
-def schedules(batches):
-    """Schedules of all batch sizes, from processor time measured alone."""
-    import torch
-    from training import schedule_of
-
-    torch.set_num_threads(1)
-    return {name: {batch: schedule_of(name, batch) for batch in b} for name, b in batches.items()}
 
 
 def counted(row, answers):

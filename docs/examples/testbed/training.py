@@ -2,7 +2,7 @@
 
 Eight hosts share two processors, so how fast they compute depends on how many there are. Here a
 step computes for real, then waits: the forward pass, each gradient and the optimiser end at fixed
-times. The schedule of a batch size is 25 times the processor time that it takes alone: four
+times. The schedule of a batch size is 25 times the least processor time that it takes alone: four
 hosts share a processor, with twice that work under DistributedDataParallel, and the network's.
 
 ``python training.py --toml FOLDER`` writes the workload files.
@@ -134,7 +134,7 @@ class PacedStep:
 
 
 def processor_time(name, batch, repetitions=15):
-    """Median processor time of forward, backward and optimiser, alone. [s]."""
+    """Least processor time of forward, backward and optimiser: what nothing has disturbed. [s]."""
     network, loss_of, (inputs, targets) = make(name, batch)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
     times = []
@@ -148,13 +148,12 @@ def processor_time(name, batch, repetitions=15):
         optimizer.zero_grad()
         marks.append(time.process_time())
         times.append(torch.tensor(marks).double().diff())
-    return torch.stack(times[3:]).median(dim=0).values.tolist()
+    return torch.stack(times[3:]).min(dim=0).values.tolist()
 
 
-def schedule_of(name, batch):
-    """Schedule of a batch size: `PACE` times its processor time, in whole milliseconds. [s]."""
+def schedule_of(times):
+    """Schedule for a processor time: `PACE` times as long, in whole milliseconds. [s]."""
     names = ("forward_s", "backward_s", "optimizer_s")
-    times = processor_time(name, batch)
     return {key: max(round(PACE * t, 3), 1e-3) for key, t in zip(names, times, strict=True)}
 
 
