@@ -84,7 +84,8 @@ def default_parameters(platform, has_steps, link_names):
     """Free parameters where the user declares none.
 
     Bandwidth and latency of every class of links that the measured rows use (links with equal
-    numbers are a class); with steps, the speed of the hosts and the fixed time of a micro-batch.
+    numbers are a class); with steps, the speed of the hosts and the fixed times of a micro-batch
+    and of the optimiser.
 
     Parameters
     ----------
@@ -112,8 +113,8 @@ def default_parameters(platform, has_steps, link_names):
         for host in platform.hosts():
             speeds.setdefault(platform.speed(host), []).append(platform.speed_place(host))
         free += [_default(places, "speed", speed, 1e6) for speed, places in speeds.items()]
-        place = (platform.root(), "prop:perfmodel.compute_latency")
-        free.append(_default([place], "time", 1e-3, 1e4))
+        for name in ("perfmodel.compute_latency", "perfmodel.optimizer_latency"):
+            free.append(_default([(platform.root(), f"prop:{name}")], "time", 1e-3, 1e4))
     return free
 
 

@@ -8,7 +8,7 @@ silently keeps the network factors of the first.
 It imports nothing of perfmodel and knows only plain values. A task is one training step, or a
 collective alone, which is a step without compute::
 
-    {"hosts": [names], "flops": [before each bucket …, after the last], "compute_latency_s": …,
+    {"hosts": [names], "flops": [before each bucket …, after the last], "optimizer_s": …,
      "buckets": [{"n_steps": …, "bytes": …, "step_latency_s": …, "inside_time_s": …}, …],
      "fidelity": "fluid" | "message"}
 """
@@ -147,6 +147,8 @@ class _Simulation:
         self.compute(hosts, after)
         compute_s = sg.Engine.clock - start_s
         summed.acquire()
+        sg.this_actor.sleep_for(task["optimizer_s"])
+        compute_s += task["optimizer_s"]
         return {"time_s": sg.Engine.clock - start_s, "compute_time_s": compute_s}
 
     def compute(self, hosts, flops):

@@ -37,6 +37,7 @@ PROPERTIES = {
     "memory_per_gpu": "size",
     "perfmodel.ring_step_latency": "time",
     "perfmodel.compute_latency": "time",
+    "perfmodel.optimizer_latency": "time",
 }
 # The attribute that says how flows share a bandwidth.
 _POLICIES = {"bandwidth": "sharing_policy", "bw": "sharing_policy", "bb_bw": "bb_sharing_policy"}

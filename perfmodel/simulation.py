@@ -162,8 +162,9 @@ def closed_form(platform, tasks, routes):
         # The flops before a bucket hold the forward pass too, so shares are of both passes.
         ready = times[:-1] / total_s if total_s else np.ones(len(times) - 1)
         buckets = list(zip(task["buckets"], ready, strict=True))
-        time_s = overlapped_step_time(0.0, total_s, buckets, bucket_time)
-        results.append({"time_s": time_s, "compute_time_s": total_s})
+        optimizer_s = task["optimizer_s"]
+        time_s = overlapped_step_time(0.0, total_s, buckets, bucket_time, optimizer_s)
+        results.append({"time_s": time_s, "compute_time_s": total_s + optimizer_s})
     return results
 
 
@@ -222,7 +223,7 @@ def collective_task(row, platform):
     hosts = _first_hosts(platform, int(row["n_nodes"]))
     n_ranks = int(row["n_ranks"])
     bucket = _bucket(platform, hosts, row["collective"], float(row["message_bytes"]), n_ranks)
-    return {"hosts": hosts, "flops": [0.0, 0.0], "buckets": [bucket]}
+    return {"hosts": hosts, "flops": [0.0, 0.0], "optimizer_s": 0.0, "buckets": [bucket]}
 
 
 def step_task(workload, row, platform):
@@ -258,7 +259,8 @@ def step_task(workload, row, platform):
     flops.append(backward * (1 - done))
     flops[0] += forward + (accumulation - 1) * (forward + backward)
     rings = [_bucket(platform, hosts, "all_reduce", size, n_ranks) for size, _ in buckets]
-    return {"hosts": hosts, "flops": flops, "buckets": rings}
+    optimizer_s = platform.property("perfmodel.optimizer_latency")
+    return {"hosts": hosts, "flops": flops, "optimizer_s": optimizer_s, "buckets": rings}
 
 
 def _bucket(platform, hosts, collective, n_bytes, n_ranks):

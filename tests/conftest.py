@@ -59,6 +59,7 @@ def planted():
     values |= {(f"link{i}", "latency"): 80e-6 for i in range(8)}
     values |= {(f"host{i}", "speed"): 1.3e9 for i in range(8)}
     values |= {("testbed", "prop:perfmodel.compute_latency"): 0.012}
+    values |= {("testbed", "prop:perfmodel.optimizer_latency"): 0.007}
     return platform.with_values(values)
 
 

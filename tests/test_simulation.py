@@ -76,6 +76,15 @@ def test_a_step_by_hand():
         assert result["throughput_samples_per_s"].tolist() == pytest.approx([1 / 3, 2 / 4])
 
 
+def test_the_optimiser_waits_for_the_gradients(workload, planted, grid):
+    slower = planted.with_values({("testbed", "prop:perfmodel.optimizer_latency"): 1.007})
+    for fidelity in ("closed_form", "fluid", "message"):
+        with_it = pm.simulate(workload, grid, slower, fidelity=fidelity)
+        before = pm.simulate(workload, grid, planted, fidelity=fidelity)
+        for name in ("step_time_s", "compute_time_s"):
+            assert with_it[name].to_numpy() == pytest.approx(before[name].to_numpy() + 1)
+
+
 def test_all_fidelities_agree_without_contention(workload, planted, grid):
     times = [
         pm.simulate(workload, grid, planted, fidelity=fidelity)["step_time_s"].to_numpy()

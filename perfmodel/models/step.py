@@ -19,16 +19,14 @@ _INPUTS = ["n_nodes", "n_gpus", "batch_per_gpu"]
 # Forward share of the compute where the workload does not say: the backward pass computes two
 # products for each of the forward pass.
 _FORWARD_SHARE = 1 / 3
-# Share of the compute that is in neither pass, the optimiser, is not told apart: it counts as
-# backward.
 
 
-def overlapped_step_time(forward_s, backward_s, buckets, bucket_time_s):
+def overlapped_step_time(forward_s, backward_s, buckets, bucket_time_s, optimizer_s=0.0):
     r"""Time of a step whose gradient buckets are summed while the backward pass goes on.
 
     Bucket :math:`i` is ready at :math:`r_i = t_f + \phi_i t_b`; one bucket is summed at a time,
 
-    .. math:: e_i = \max(r_i, e_{i-1}) + T(n_i), \qquad t = \max(t_f + t_b, e_\text{last}),
+    .. math:: e_i = \max(r_i, e_{i-1}) + T(n_i), \qquad t = \max(t_f + t_b, e_\text{last}) + t_o,
 
     the wait-free back-propagation of PyTorch's DistributedDataParallel [1]_.
 
@@ -40,6 +38,8 @@ def overlapped_step_time(forward_s, backward_s, buckets, bucket_time_s):
         Bytes :math:`n_i` [B] and :math:`\phi_i`, see `Workload.buckets`.
     bucket_time_s : callable
         :math:`T`, from bytes to the time of their allreduce. [s]
+    optimizer_s : array_like
+        :math:`t_o`, the optimiser's time, once all gradients are summed. [s]
 
     References
     ----------
@@ -54,7 +54,7 @@ def overlapped_step_time(forward_s, backward_s, buckets, bucket_time_s):
     end_s = 0.0
     for n_bytes, share in buckets:
         end_s = np.maximum(forward_s + share * backward_s, end_s) + bucket_time_s(n_bytes)
-    total_s = np.maximum(forward_s + backward_s, end_s)
+    total_s = np.maximum(forward_s + backward_s, end_s) + optimizer_s
     return float(total_s) if np.ndim(total_s) == 0 else total_s
 
 
@@ -63,7 +63,8 @@ class StepTime(RegressorMixin, BaseEstimator):
 
     Compute is affine in the batch, :math:`c = a_0 + a_1 b`. Where the workload's gradient tensors
     are known, communication follows `overlapped_step_time` with ring allreduces (`ring_time`) of
-    latency :math:`\alpha` and bandwidth :math:`\beta`. Else compute and communication overlap as
+    latency :math:`\alpha` and bandwidth :math:`\beta`, and then the optimiser. Else compute and
+    communication overlap as
     the p-norm of Pollux [1]_,
 
     .. math:: t = (m - 1) c + (c^q + s^q)^{1/q}, \qquad
@@ -86,8 +87,8 @@ class StepTime(RegressorMixin, BaseEstimator):
     parameters_ : Series
         ``compute_latency_s`` (:math:`a_0`) [s], ``compute_s_per_sample`` (:math:`a_1`) [s],
         ``step_latency_s`` (:math:`\alpha`) [s], and ``bandwidth_bytes_per_s`` (:math:`\beta`)
-        [B/s] or, for the p-norm, ``gradient_s`` (:math:`\gamma`) [s] and ``overlap_exponent``
-        (:math:`q`).
+        [B/s] and ``optimizer_s`` [s] or, for the p-norm, ``gradient_s`` (:math:`\gamma`) [s] and
+        ``overlap_exponent`` (:math:`q`).
     from_prior_ : list of str
         Parameters that the data hardly narrow: what they are comes from elsewhere.
     measured_range_ : DataFrame
@@ -178,7 +179,8 @@ class StepTime(RegressorMixin, BaseEstimator):
         """The part of each step that is compute: array of shape (n_rows,). [s]."""
         check_is_fitted(self, "parameters_")
         X, _ = as_table(X, _INPUTS, "StepTime")
-        return _micro_batches(X) * self._compute(self._x, X)
+        optimizer_s = 0.0 if self._buckets is None else np.exp(self._x[4])
+        return _micro_batches(X) * self._compute(self._x, X) + optimizer_s
 
     def to_plain(self):
         """What `fit` learned, as plain values for a file."""
@@ -252,6 +254,9 @@ class StepTime(RegressorMixin, BaseEstimator):
                 known = collective_time.parameters_.loc["all_reduce"]
                 medians[2:] = np.log(known[names[2:]].to_numpy(dtype=float))
                 deviations[2:] = [0.4, 0.4]
+            names.append("optimizer_s")
+            medians.append(np.log(fastest / 50))
+            deviations.append(1.5)
         else:
             names += ["gradient_s", "overlap_exponent"]
             # The exponent less one; Pollux bounds it to between 1 and 10.
@@ -274,6 +279,7 @@ class StepTime(RegressorMixin, BaseEstimator):
                 (1 - self._forward_share) * compute_s,
                 self._buckets,
                 lambda n_bytes: ring_time("all_reduce", n_bytes, n_ranks, latency_s, bandwidth),
+                np.exp(x[4]),
             )
         latency_s, gradient_s, exponent = np.exp(x[2]), np.exp(x[3]), 1 + np.exp(x[4])
         sync_s = 2 * (n_ranks - 1) * (latency_s + gradient_s / n_ranks)

@@ -36,7 +36,13 @@ FORK_SERVER = textwrap.dedent("""
 def one_allreduce(platform):
     hosts = platform.hosts()
     bucket = {"n_steps": 14, "bytes": 1.75e6, "step_latency_s": 0.0, "inside_time_s": 0.0}
-    task = {"hosts": hosts, "flops": [0.0, 0.0], "buckets": [bucket], "fidelity": "fluid"}
+    task = {
+        "hosts": hosts,
+        "flops": [0.0, 0.0],
+        "optimizer_s": 0.0,
+        "buckets": [bucket],
+        "fidelity": "fluid",
+    }
     return {"tasks": [task], "routes": []}
 
 
