@@ -2,7 +2,7 @@
 
 The child is started by exec, not fork: that is safe in a parent that runs threads, needs no
 ``__main__`` guard in the user's script, and works in notebooks. It costs about 50 ms a simulation,
-most of them Python's start; a preloaded server that forks would cost about 10 ms, and would have
+most of them Python's start; a preloaded server that forks would cost about 5 ms, and would have
 to be kept alive and cleaned up (measured in tests/benchmarks).
 """
 
