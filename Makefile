@@ -51,6 +51,7 @@ setup: .venv/installed
 # pybind11 3 does not compile SimGrid 4.1; old pips read PIP_CONSTRAINT for build dependencies, new
 # ones PIP_BUILD_CONSTRAINT. Without the run path the wheel cannot find its own library; -s drops
 # 70 MB of debug symbols. --no-cache-dir: an earlier wheel in pip's cache may lack the run path.
+# --use-pep517: Debian's pip would else run setup.py without the build's dependencies.
 $(SIMGRID): | .venv/bin/python
 	@echo "Building SimGrid 4.1 from its source release: once, about 5 minutes on 2 cores" >&2
 	mkdir -p $(CACHE)
@@ -58,7 +59,7 @@ $(SIMGRID): | .venv/bin/python
 	echo 'pybind11<3' > $$work/constraint.txt && \
 	LDFLAGS='-Wl,-rpath,\$$ORIGIN -s' PIP_CONSTRAINT=$$work/constraint.txt \
 	PIP_BUILD_CONSTRAINT=$$work/constraint.txt $(BIN)/python -m pip wheel --quiet --no-deps \
-	    --no-cache-dir --no-binary simgrid --wheel-dir $$work/wheel simgrid==4.1 && \
+	    --no-cache-dir --no-binary simgrid --use-pep517 --wheel-dir $$work/wheel simgrid==4.1 && \
 	mv -T $$work/wheel $@
 
 clean:
