@@ -1,7 +1,5 @@
 """How long a collective operation takes."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
@@ -9,8 +7,8 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from perfmodel.errors import ExtrapolationWarning, FitError
-from perfmodel.models.table import as_table, summarise_repetitions
+from perfmodel.errors import FitError
+from perfmodel.models.table import as_table, summarise_repetitions, warn_outside
 from perfmodel.traffic import ring_traffic
 
 _INPUTS = ["message_bytes", "n_ranks"]
@@ -122,7 +120,8 @@ class CollectiveTime(RegressorMixin, BaseEstimator):
         """Predicted times: array of shape (n_operations,), a float for a mapping. [s]."""
         check_is_fitted(self)
         X, scalar = as_table(X, _INPUTS, "CollectiveTime")
-        self._warn_outside(X)
+        if self.extrapolate != "allow":
+            warn_outside(X, self.measured_range_)
         names = _collective(X)
         unknown = set(names) - set(self.parameters_.index)
         if unknown:
@@ -178,19 +177,6 @@ class CollectiveTime(RegressorMixin, BaseEstimator):
         self.parameters_ = pd.DataFrame.from_dict(values["parameters"], orient="index")
         self.measured_range_ = pd.DataFrame(values["measured_range"])
         return self
-
-    def _warn_outside(self, X):
-        if self.extrapolate == "allow":
-            return
-        for name in _INPUTS:
-            low, high = self.measured_range_[name]
-            if X[name].min() < low or X[name].max() > high:
-                warnings.warn(
-                    f"{name} from {X[name].min():g} to {X[name].max():g} was asked for, measured "
-                    f"were {low:g} to {high:g}",
-                    ExtrapolationWarning,
-                    stacklevel=3,
-                )
 
 
 def _collective(X):

@@ -1,6 +1,5 @@
 """How long one optimiser step takes."""
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,9 +9,9 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from perfmodel.errors import ExtrapolationWarning, FitError
+from perfmodel.errors import FitError
 from perfmodel.models.collective import ring_time
-from perfmodel.models.table import as_table, summarise_repetitions
+from perfmodel.models.table import as_table, summarise_repetitions, warn_outside
 from perfmodel.workload import Workload
 
 _INPUTS = ["n_nodes", "n_gpus", "batch_per_gpu"]
@@ -151,7 +150,8 @@ class StepTime(RegressorMixin, BaseEstimator):
         """Predicted step times: array of shape (n_rows,), a float for a mapping of numbers. [s]."""
         check_is_fitted(self, "parameters_")
         X, scalar = as_table(X, _INPUTS, "StepTime")
-        self._warn_outside(X)
+        if self.extrapolate != "allow":
+            warn_outside(X, self.measured_range_)
         time_s = self._step_time(self._x, X)
         return float(time_s[0]) if scalar else time_s
 
@@ -298,19 +298,6 @@ class StepTime(RegressorMixin, BaseEstimator):
             difference = np.log(self._step_time(up, X)) - np.log(self._step_time(down, X))
             columns.append(difference / (2 * step))
         return np.stack(columns, axis=1)
-
-    def _warn_outside(self, X):
-        if self.extrapolate == "allow":
-            return
-        for name in _INPUTS:
-            low, high = self.measured_range_[name]
-            if X[name].min() < low or X[name].max() > high:
-                warnings.warn(
-                    f"{name} from {X[name].min():g} to {X[name].max():g} was asked for, measured "
-                    f"were {low:g} to {high:g}",
-                    ExtrapolationWarning,
-                    stacklevel=3,
-                )
 
 
 def _micro_batches(X):

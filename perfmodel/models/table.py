@@ -1,11 +1,12 @@
 """What all models do with their tables: check columns, and summarise repetitions."""
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from perfmodel.errors import FitError
+from perfmodel.errors import ExtrapolationWarning, FitError
 
 # No measurement of a shared machine repeats better than this: the smallest standard deviation of a
 # logarithm that a fit believes.
@@ -71,3 +72,16 @@ def summarise_repetitions(X, y, keys):
     result.loc[few, "spread"] = SMALLEST_SPREAD if np.isnan(usual) else usual
     result["spread"] = result["spread"].clip(lower=SMALLEST_SPREAD)
     return result
+
+
+def warn_outside(X, measured_range):
+    """Warn of each column of `X` that leaves the range that was measured (rows min and max)."""
+    for name in measured_range:
+        low, high = measured_range[name]
+        if X[name].min() < low or X[name].max() > high:
+            warnings.warn(
+                f"{name} from {X[name].min():g} to {X[name].max():g} was asked for, measured "
+                f"were {low:g} to {high:g}",
+                ExtrapolationWarning,
+                stacklevel=3,
+            )
