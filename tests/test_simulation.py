@@ -258,8 +258,10 @@ def test_it_works_where_there_is_no_main_file():
 
 
 LONG = """
-import pandas as pd, perfmodel as pm
-X = pd.DataFrame({"message_bytes": 1e9, "n_ranks": 8, "n_nodes": 8}, index=range(200_000))
+import signal, pandas as pd, perfmodel as pm
+# Where the tests run in the background, a shell lets children ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+X = pd.DataFrame({"message_bytes": 1e9, "n_ranks": 8, "n_nodes": 8}, index=range(20_000))
 print("started", flush=True)
 pm.simulate(None, X, "testbed", fidelity="message", n_jobs=2)
 """
@@ -279,14 +281,18 @@ def test_the_children_end_with_an_interrupted_or_killed_parent(how):
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    parent.stdout.readline()
-    deadline = time.monotonic() + 60
-    while len(children := children_of(parent.pid)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(children) == 2
-    time.sleep(1)
-    os.kill(parent.pid, how)
-    _, errors = parent.communicate(timeout=30)
+    with parent:
+        try:
+            parent.stdout.readline()
+            deadline = time.monotonic() + 60
+            while len(children := children_of(parent.pid)) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert len(children) == 2
+            time.sleep(1)
+            os.kill(parent.pid, how)
+            _, errors = parent.communicate(timeout=30)
+        finally:
+            parent.kill()
     if how == signal.SIGINT:
         assert b"KeyboardInterrupt" in errors
     deadline = time.monotonic() + 10
