@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import perfmodel as pm
+import perfmodel.simulator
 from perfmodel.errors import ConfigurationError, SimulationError, UnknownNameError
 from perfmodel.models.collective import ring_time
 from perfmodel.platform_file import Platform
@@ -211,6 +212,25 @@ def test_a_crash_of_the_native_library_is_an_exception():
     )
     with pytest.raises(SimulationError, match=r"status -|Nonsense|model"):
         pm.simulate(None, collectives(n_ranks=2, n_nodes=2), p)
+
+
+DEADLOCK = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("worker", sys.argv[1])
+worker = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(worker)
+worker._Simulation.step = lambda self, task: self.sg.Mailbox.by_name("nobody sends").get()
+worker.main()
+"""
+
+
+def test_a_deadlock_is_an_exception(planted, monkeypatch, tmp_path):
+    # No task of ours can deadlock, so a worker is made that waits for what never comes.
+    stuck = tmp_path / "stuck.py"
+    stuck.write_text(DEADLOCK.replace("sys.argv[1]", repr(str(perfmodel.simulator._WORKER))))
+    monkeypatch.setattr(perfmodel.simulator, "_WORKER", stuck)
+    with pytest.raises(SimulationError, match=r"deadlock.*Deadlock detected"):
+        pm.simulate(None, collectives(n_ranks=2, n_nodes=2), planted)
 
 
 def test_it_works_in_a_parent_that_runs_threads(planted):
