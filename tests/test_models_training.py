@@ -47,6 +47,18 @@ def test_the_report_tells_data_from_priors_and_quotes_unseen_rows(model):
     assert 0 < held_out["value"] < 0.1
 
 
+def test_nothing_measured_at_the_largest_scale_is_in_the_held_out_error(workload, planted_logs):
+    def held_out(collectives):
+        m = pm.Measurements(steps=planted_logs.steps, collectives=collectives)
+        report = pm.TrainingModel.fit(m, workload=workload).report()
+        return report[report["source"] == "held out"]["value"].iloc[0]
+
+    collectives = planted_logs.collectives
+    largest = collectives["n_ranks"] == collectives["n_ranks"].max()
+    slower = collectives["time_s"].where(~largest, 10 * collectives["time_s"])
+    assert held_out(collectives.assign(time_s=slower)) == held_out(collectives)
+
+
 def test_a_saved_model_predicts_the_same(model, unseen, tmp_path):
     model.save(tmp_path / "m.json")
     again = pm.load_model(tmp_path / "m.json")
@@ -88,6 +100,9 @@ def test_what_cannot_be_fitted_is_said(workload, planted_logs):
         pm.TrainingModel.fit(pm.Measurements(steps=both), workload)
     with pytest.raises(FitError, match="the logs have other"):
         pm.TrainingModel.fit(pm.Measurements(steps=steps.assign(workload="other")), workload)
+    sizeless = planted_logs.collectives.drop(columns="message_bytes")
+    with pytest.raises(FitError, match="lack the column message_bytes"):
+        pm.TrainingModel.fit(pm.Measurements(steps=steps, collectives=sizeless), workload)
     with pytest.raises(FitError, match="no measured steps"):
         pm.TrainingModel.fit(pm.Measurements(collectives=planted_logs.collectives), workload)
 

@@ -66,17 +66,11 @@ class TrainingModel:
                 f"measurements of {len(labels)} systems ({', '.join(labels)}); choose one, for "
                 f"example with the condition \"system == '{labels[0]}'\""
             )
-        collective_time = None
-        if len(collectives):
-            collective_time = CollectiveTime(extrapolate="allow")
-            collective_time.fit(collectives, collectives["time_s"])
-        step_time = _fit_steps(steps, workload, collective_time)
         return cls(
             workload,
             labels[0] if labels else None,
-            step_time,
-            collective_time,
-            _held_out_errors(steps, workload, collective_time),
+            *_fit_both(steps, collectives, workload),
+            _held_out_errors(steps, collectives, workload),
         )
 
     def predict(self, configurations, per="step"):
@@ -176,30 +170,44 @@ def _steps_of(measurements, workload):
 
 
 def _allreduces(collectives):
-    if "collective" not in collectives or "time_s" not in collectives:
+    if collectives.empty or "time_s" not in collectives:
         return collectives.iloc[:0]
-    wanted = (
-        (collectives["collective"] == "all_reduce")
-        & (collectives["n_ranks"] > 1)
-        & collectives["time_s"].notna()
-    )
+    for name in ("message_bytes", "n_ranks"):
+        if name not in collectives:
+            raise FitError(f"the logs of collectives lack the column {name}; add it")
+    wanted = (collectives["n_ranks"] > 1) & collectives["time_s"].notna()
+    if "collective" in collectives:
+        wanted &= collectives["collective"] == "all_reduce"
     return collectives[wanted]
 
 
-def _fit_steps(steps, workload, collective_time):
+def _fit_both(steps, collectives, workload):
+    """Step times, with the allreduces as what is believed of the network beforehand."""
+    collective_time = None
+    if len(collectives):
+        collective_time = CollectiveTime(extrapolate="allow")
+        collective_time.fit(collectives, collectives["time_s"])
     step_time = StepTime(workload, extrapolate="allow")
-    return step_time.fit(steps, steps["step_time_s"], collective_time=collective_time)
+    step_time.fit(steps, steps["step_time_s"], collective_time=collective_time)
+    return step_time, collective_time
 
 
-def _held_out_errors(steps, workload, collective_time):
-    """Mean absolute relative error on the largest node count, fitted without it."""
+def _held_out_errors(steps, collectives, workload):
+    """Mean absolute relative error on the largest node count, fitted without it.
+
+    Allreduces of that many ranks are left out too: they tell of the same network.
+    """
     columns = ["n_nodes", "mean_error", "n_configurations"]
-    largest = steps["n_nodes"].max()
-    seen, unseen = steps[steps["n_nodes"] < largest], steps[steps["n_nodes"] == largest]
+    largest = steps["n_nodes"] == steps["n_nodes"].max()
+    seen, unseen = steps[~largest], steps[largest]
     if seen["n_nodes"].nunique() < 2:
         return pd.DataFrame(columns=columns)
-    model = _fit_steps(seen, workload, collective_time)
+    if len(collectives):
+        collectives = collectives[collectives["n_ranks"] < unseen["n_gpus"].min()]
+    model, _ = _fit_both(seen, collectives, workload)
     keys = ["n_nodes", "n_gpus", "batch_per_gpu"]
-    measured = unseen.groupby(keys)["step_time_s"].median().reset_index()
+    keys += ["accumulation_steps"] if "accumulation_steps" in unseen else []
+    measured = unseen.groupby(keys, dropna=False)["step_time_s"].median().reset_index()
     error = np.abs(model.predict(measured) / measured["step_time_s"] - 1).mean()
-    return pd.DataFrame([(largest, error, len(measured))], columns=columns)
+    row = (unseen["n_nodes"].iloc[0], error, len(measured))
+    return pd.DataFrame([row], columns=columns)
