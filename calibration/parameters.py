@@ -1,13 +1,12 @@
 """Which numbers of a platform are free: where they stand, their bounds, scale, ties and priors."""
 
 import math
-import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Literal
 
-from perfmodel.errors import CalibrationError, MissingFileError, UnknownNameError
+from perfmodel.errors import CalibrationError, UnknownNameError
+from perfmodel.files import read_toml
 from perfmodel.platform_file import PROPERTIES, format_number, parse_number
 from perfmodel.quantities import base_unit
 
@@ -26,7 +25,7 @@ class FreeParameter:
         Bounds, and where the search begins. [SI base unit]
     scale : {'log', 'linear'}
     prior, prior_factor : float, optional
-        What it is believed to be, and within which factor (on a linear scale: share).
+        What it is believed to be, and within which factor.
     source : str, optional
         Where the prior comes from.
     asked : bool
@@ -59,6 +58,13 @@ class FreeParameter:
     def unit(self):
         """SI base unit."""
         return base_unit(self.dimension) if self.dimension else "1"
+
+    @property
+    def prior_deviation(self):
+        """Standard deviation of the prior in coordinates of the search."""
+        if self.scale == "log":
+            return math.log(self.prior_factor)
+        return (self.prior_factor - 1) * self.prior / (self.high - self.low)
 
     def to_search(self, value):
         """Coordinate of a value in the search: its logarithm, or its share of the range."""
@@ -138,13 +144,8 @@ def read_free(source, platform):
     if isinstance(source, list | tuple):
         where, declarations = "free", list(source)
     else:
-        where = Path(source)
-        try:
-            content = tomllib.loads(where.read_text(encoding="utf-8"))
-        except (FileNotFoundError, IsADirectoryError):
-            raise MissingFileError(f"{where}: no such file of free parameters") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise CalibrationError(f"{where}: not TOML: {error}") from None
+        where = source
+        content = read_toml(where, "file of free parameters", CalibrationError)
         declarations = content.get("free")
         if set(content) != {"free"} or not isinstance(declarations, list):
             raise CalibrationError(f"{where}: expected tables [[free]] and nothing else")

@@ -1,10 +1,35 @@
-"""Writing files so that nothing is lost or left half-written."""
+"""Files of users: TOML read with clear errors, output written whole or not at all."""
 
 import os
 import tempfile
+import tomllib
 from pathlib import Path
 
 from perfmodel.errors import MissingFileError
+
+
+def read_toml(path, what, error):
+    """Content of a user's TOML file.
+
+    Parameters
+    ----------
+    path : str or path
+    what : str
+        What messages call it.
+    error : type
+        Exception for a file that is not TOML.
+
+    Raises
+    ------
+    MissingFileError
+        If there is no such file (also a `FileNotFoundError`).
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError):
+        raise MissingFileError(f"{path}: no such {what}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise error(f"{path}: not TOML: {problem}") from None
 
 
 def write_whole(path, content):

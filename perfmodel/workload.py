@@ -1,11 +1,10 @@
 """What is trained: the figures of a network and its data that decide what training moves."""
 
-import tomllib
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from pathlib import Path
 
-from perfmodel.errors import MissingFileError, UnknownNameError, WorkloadError
+from perfmodel.errors import UnknownNameError, WorkloadError
+from perfmodel.files import read_toml, write_whole
 
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 _MIB = 1024 * 1024
@@ -160,13 +159,7 @@ class Workload:
         """
         from pydantic import TypeAdapter, ValidationError
 
-        path = Path(path)
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, IsADirectoryError):
-            raise MissingFileError(f"{path}: no such workload file") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise WorkloadError(f"{path}: not TOML: {error}") from None
+        values = read_toml(path, "workload file", WorkloadError)
         known = [field.name for field in fields(cls)]
         for key in values:
             if key not in known:
@@ -184,8 +177,6 @@ class Workload:
 
     def to_toml(self, path):
         """Write the workload so that `from_toml` gives it back, replacing the file as a whole."""
-        from perfmodel.files import write_whole
-
         lines = []
         for field in fields(self):
             value = getattr(self, field.name)
