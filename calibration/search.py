@@ -116,21 +116,28 @@ def calibrate(
     .. [1] J. W. Bandler et al., "Space mapping: the state of the art," IEEE Trans. Microw. Theory
        Tech., vol. 52, no. 1, pp. 337-361, 2004, doi:10.1109/TMTT.2003.820904.
     """
-    if budget < 2:
-        raise CalibrationError(f"budget is {budget}; at least 2 simulations are needed")
     if checkpoint is not None:
         raise CalibrationError("checkpoint is not supported yet; leave it out")
     platform = read_platform(platform)
     rows = MeasuredRows.of(measurements, workload, platform)
     seen, unseen = _split(rows, hold_out)
+    refits = hold_out == "largest" and len(unseen) > 0
+    # One simulation scores the rows held out; a quarter of the budget is for fitting once more.
+    first = budget - (len(unseen) > 0) - (max(1, budget // 4) if refits else 0)
+    if first < 1:
+        raise CalibrationError(
+            f"budget is {budget}; at least {budget - first + 1} simulations are needed to fit"
+            + (", to score the rows held out" if len(unseen) else "")
+            + (" and to fit once more" if refits else "")
+        )
     routes = rows.routes(platform)
-    search = _Search(platform, seen, routes, free, budget, time_limit_s, seed, n_jobs)
-    search.run()
+    search = _Search(platform, seen, routes, free, time_limit_s, seed, n_jobs)
+    search.run(first)
     held = unseen.compared(_simulate(search, unseen)) if len(unseen) else unseen.compared([])
     fitted = seen
-    if hold_out == "largest" and len(unseen):
+    if refits:
         search.rows, fitted = rows, rows
-        search.run(start=search.x)
+        search.run(budget, start=search.x)
     return Calibration(
         platform=search.candidate(search.x),
         parameters=search.parameters(),
@@ -172,10 +179,10 @@ def _simulate(search, rows):
 
 
 class _Search:
-    """The state of a search: its rows, free parameters, best point, budget spent."""
+    """The state of a search: its rows, free parameters, best point, simulations done."""
 
-    def __init__(self, platform, rows, routes, free, budget, time_limit_s, seed, n_jobs):
-        self.platform, self.rows, self.budget, self.n_jobs = platform, rows, budget, n_jobs
+    def __init__(self, platform, rows, routes, free, time_limit_s, seed, n_jobs):
+        self.platform, self.rows, self.n_jobs = platform, rows, n_jobs
         self.deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
         self.random = np.random.default_rng(seed)
         self.simulations, self.history, self.dropped = 0, [], []
@@ -263,7 +270,7 @@ class _Search:
         """Errors over what they may be, and distances from the priors over theirs."""
         weights = 1 / np.hypot(self.rows.table["spread"].to_numpy(), _FLOOR)
         priors = [
-            (c - p.to_search(p.prior)) / np.log(p.prior_factor)
+            (c - p.to_search(p.prior)) / p.prior_deviation
             for p, c in zip(self.free, x, strict=True)
             if p.prior is not None
         ]
@@ -273,22 +280,25 @@ class _Search:
         """Half the sum of soft-L1 of the residuals, as `least_squares` counts it."""
         return float(np.sum(np.sqrt(1 + self.residuals(errors, x) ** 2) - 1))
 
-    def run(self, start=None):
-        """Closed form, then simulations; `x` and `errors` are the best found."""
+    def run(self, budget, start=None):
+        """Closed form, then simulations up to `budget`; `x` and `errors` are the best found."""
         x = self._by_formula(start)
         errors, loss = self.simulate(x, "closed form")
         radius = 1.0
-        while self.simulations < self.budget - 1 and not self._late() and radius > 1e-6:
+        while self.simulations < budget and not self._late() and radius > 1e-6:
             correction = errors - self.formula(x)
             step = self._minimum(x, correction, radius)
+            distance = np.abs(step - x).max()
+            if distance < 1e-9:
+                break  # the formulas, as corrected, have their best point here
             new_errors, new_loss = self.simulate(step, "simulation")
             gain = loss - new_loss
             if gain > 0:
                 x, errors, loss = step, new_errors, new_loss
                 radius = min(2 * radius, 2.0)
             else:
-                radius = np.abs(step - x).max() / 4
-            if abs(gain) <= _ENOUGH * max(loss, 1e-12) or np.abs(step - x).max() == 0 < gain:
+                radius = distance / 4
+            if abs(gain) <= _ENOUGH * loss:
                 break
         self.x, self.errors = x, errors
 
@@ -322,9 +332,7 @@ class _Search:
         """Values with 90 % intervals, of the dropped ones too."""
         weights = 1 / np.hypot(self.rows.table["spread"].to_numpy(), _FLOOR)
         slopes = self.slopes(self.x) * weights[:, np.newaxis]
-        priors = np.diag(
-            [0.0 if p.prior is None else 1 / np.log(p.prior_factor) ** 2 for p in self.free]
-        )
+        priors = np.diag([0.0 if p.prior is None else 1 / p.prior_deviation**2 for p in self.free])
         information = slopes.T @ slopes + priors
         freedom = max(1, len(self.rows) - len(self.free))
         misfit = np.sum((self.errors * weights) ** 2) / freedom

@@ -7,6 +7,7 @@ import pytest
 
 import perfmodel as pm
 from calibration import calibrate
+from calibration.loss import MeasuredRows
 from calibration.parameters import read_free
 from perfmodel.errors import CalibrationError, MissingFileError, UnknownNameError
 
@@ -48,9 +49,28 @@ def test_the_same_seed_gives_the_same_platform(result, workload, planted_logs):
     assert again.platform == result.platform
 
 
-def test_the_budget_is_kept(workload, planted_logs):
-    result = calibrate("testbed", planted_logs, workload=workload, budget=2, hold_out=HOLD_OUT)
-    assert result.provenance["simulations"] <= 2
+@pytest.mark.parametrize(("hold_out", "budget"), [(HOLD_OUT, 2), ("largest", 3), ("largest", 5)])
+def test_the_budget_is_kept(workload, planted_logs, hold_out, budget):
+    result = calibrate("testbed", planted_logs, workload=workload, budget=budget, hold_out=hold_out)
+    assert result.provenance["simulations"] <= budget
+    with pytest.raises(CalibrationError, match=r"budget is 1; at least [23] simulations"):
+        calibrate("testbed", planted_logs, workload=workload, budget=1, hold_out=hold_out)
+
+
+def test_simulations_correct_a_closed_form_that_is_wrong(monkeypatch, workload, planted_logs):
+    right = MeasuredRows.by_formula
+
+    def wrong(rows, *arguments):
+        # Wrong in its values and in its slopes, so that one correction is not enough.
+        return right(rows, *arguments) ** 0.7
+
+    monkeypatch.setattr(MeasuredRows, "by_formula", wrong)
+    result = calibrate("testbed", planted_logs, workload=workload, hold_out=HOLD_OUT)
+    found = result.parameters.set_index("attribute")["value"]
+    assert found["bandwidth"] == pytest.approx(2.5e7, rel=0.06)
+    assert found["speed"] == pytest.approx(1.3e9, rel=0.06)
+    assert np.abs(result.held_out["error"]).mean() < 0.03
+    assert result.history["loss"].iloc[-1] < result.history["loss"].iloc[0] / 10
 
 
 def test_largest_holds_out_then_refits_on_all_rows(workload, planted_logs):
@@ -107,6 +127,16 @@ source = "guess"
     assert b'latency="50us"' in result.platform.xml
 
 
+def test_a_prior_on_a_linear_scale_is_a_share_of_its_value():
+    declaration = {"element": "link*", "attribute": "bandwidth", "low": 1e6, "high": 101e6}
+    prior = {"prior": 2e7, "prior_factor": 1.5}
+    (linear,) = read_free([declaration | prior | {"scale": "linear"}], pm.platform("testbed"))
+    # One standard deviation is half of 20 MB/s, a tenth of the range of 100 MB/s.
+    assert linear.prior_deviation == pytest.approx(0.1)
+    (log,) = read_free([declaration | prior], pm.platform("testbed"))
+    assert log.prior_deviation == pytest.approx(np.log(1.5))
+
+
 def test_what_logs_cannot_tell_apart_is_freed_once(planted_logs):
     free = [
         {"element": "link*", "attribute": "latency", "low": "1us", "high": "1ms"},
@@ -159,6 +189,8 @@ def test_what_cannot_be_calibrated_is_said(workload, planted_logs):
     alone = pm.Measurements(collectives=collectives.assign(n_ranks=1, n_nodes=1))
     with pytest.raises(CalibrationError, match="on one rank, which sends nothing"):
         calibrate("testbed", alone)
+    with pytest.raises(CalibrationError, match="lack the column message_bytes"):
+        calibrate("testbed", pm.Measurements(collectives=collectives.drop(columns="message_bytes")))
     both = pd.concat([collectives.assign(system="a"), collectives.assign(system="b")])
     with pytest.raises(CalibrationError, match=r"2 systems \(a, b\)"):
         calibrate("testbed", pm.Measurements(collectives=both))
