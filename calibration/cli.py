@@ -111,6 +111,11 @@ def check(
 
     platform = read_platform(platform)
     trained = None if workload is None else pm.Workload.from_toml(workload)
+    fitted = None if model is None else pm.load_model(model)
+    if fitted and trained and fitted.workload != trained:
+        raise CalibrationError(
+            f"{model} was fitted to another workload ({fitted.workload.name}) than {workload}"
+        )
     rows = MeasuredRows.of(_read(logs, where), trained, platform)
     if hold_out is not None:
         _, rows = rows.split(hold_out)
@@ -119,18 +124,15 @@ def check(
     with busy("simulating"):
         table = rows.compared(rows.by_simulation(platform, n_jobs=n_jobs))
     table = table.rename(columns={"error": "simulation_error"})
-    if model is not None:
-        table = _with_predictions(table, pm.load_model(model))
+    if fitted is not None:
+        table = _with_predictions(table, fitted)
     columns = [
         *("group", "n_nodes", "message_bytes", "batch_per_gpu", "predicted_s", "simulated_s"),
         *("measured_s", "prediction_error", "simulation_error"),
     ]
-    table = table[
-        [*columns, *table.columns.difference(columns, sort=False)]
-        if "predicted_s" in table
-        else table.columns
-    ]
-    show(table, format, [name for name in columns if name in table])
+    front = [name for name in columns if name in table]
+    table = table[[*front, *table.columns.difference(front, sort=False)]]
+    show(table, format, front)
     if format == Format.table:
         for kind in ("prediction", "simulation"):
             if f"{kind}_error" in table:

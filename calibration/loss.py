@@ -133,6 +133,11 @@ class MeasuredRows:
 def _collectives(rows, platform, left_out):
     if rows.empty or "time_s" not in rows:
         return rows.iloc[:0]
+    for name in ("message_bytes", "n_ranks"):
+        if name not in rows:
+            raise CalibrationError(f"the logs of collectives lack the column {name}; add it")
+    if "collective" not in rows:
+        rows = rows.assign(collective="all_reduce")
 
     def keep(mask, why):
         if (~mask & kept).any():
@@ -144,8 +149,9 @@ def _collectives(rows, platform, left_out):
     kept = pd.Series(True, index=rows.index)
     kept = keep(rows["time_s"].notna(), "without a time")
     kept = keep(rows["collective"].isin(_COLLECTIVES), "a collective that cannot be simulated yet")
+    kept = keep(rows["message_bytes"] >= 1, "without a message")
     kept = keep(rows["n_ranks"] > 1, "on one rank, which sends nothing")
-    inside = platform.property("gpu_to_gpu_bw", platform.hosts()[0]) > 0
+    inside = any(platform.property("gpu_to_gpu_bw", host) for host in platform.hosts()[:1])
     kept = keep(
         (rows["n_nodes"] > 1) | inside, "inside one node, whose gpu_to_gpu_bw the platform lacks"
     )
@@ -175,6 +181,9 @@ def _steps(rows, workload, left_out):
         if (~own).any():
             left_out["steps of other workloads"] = int((~own).sum())
         rows = rows[own]
+    # Where one log has a column and another has not, missing means the default.
+    defaults = {n: v for n, v in DEFAULTS.items() if n in rows and v is not None}
+    rows = rows.fillna(defaults)
     return rows.assign(kind="step", measured_s=rows["step_time_s"], group="step")
 
 

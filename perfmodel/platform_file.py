@@ -315,6 +315,11 @@ class Platform:
             known = [a for e, a in self._numbers if e == element]
             known += [f"prop:{name}" for name in PROPERTIES if element == self._root]
             raise UnknownNameError(f"attribute of {element!r}", attribute, known)
+        if self._root_end is None:
+            raise PlatformError(
+                f"{self.source}: <… id={element!r}/> has no room for the property {name}; put it "
+                "inside a <zone>"
+            )
         return PROPERTIES[name]
 
     # Reading: expat gives the place of each tag; attributes are then found in the bytes.

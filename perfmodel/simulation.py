@@ -10,6 +10,7 @@ from perfmodel.configuration import complete, refuse_unsupported
 from perfmodel.errors import ConfigurationError, UnknownNameError
 from perfmodel.models.collective import ring_time
 from perfmodel.models.step import overlapped_step_time
+from perfmodel.models.table import as_table
 from perfmodel.platform_file import platform as read_platform
 from perfmodel.simulator import run_jobs
 from perfmodel.traffic import SUPPORTED, ring_traffic, steps_in, volumes
@@ -196,19 +197,20 @@ def _with_times(table, results, steps, per):
 
 
 def _collectives(table):
-    table = pd.DataFrame(table) if isinstance(table, pd.DataFrame) else pd.DataFrame([dict(table)])
+    table, _ = as_table(table, (), "a collective")
     for name in ("message_bytes", "n_ranks"):
         if name not in table:
             raise ConfigurationError(f"a collective needs {name}; add the column")
-        numbers = pd.to_numeric(table[name], errors="coerce")
-        wrong = ~(numbers >= 1)
+    if "n_nodes" not in table:
+        table = table.assign(n_nodes=table["n_ranks"])
+    if "collective" not in table:
+        table = table.assign(collective="all_reduce")
+    for name in ("message_bytes", "n_ranks", "n_nodes"):
+        wrong = ~(pd.to_numeric(table[name], errors="coerce") >= 1)
         if wrong.any():
             raise ConfigurationError(
                 f"{name} is {table[name][wrong].iloc[0]}; it must be a number of at least 1"
             )
-    for name in ("n_nodes", "collective"):
-        if name not in table:
-            table = table.assign(**{name: table["n_ranks"] if name == "n_nodes" else "all_reduce"})
     if "algorithm" in table:
         odd = set(table["algorithm"].dropna().str.lower()) - {"ring"}
         if odd:

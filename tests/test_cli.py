@@ -71,6 +71,7 @@ def folder(tmp_path):
         "empty.csv": "",
         "cut.csv": header + "all_reduce,1024,2",
         "wrong.csv": header.replace("message_bytes", "mesage_bytes") + rows[0] + "\n",
+        "sizeless.csv": "collective,n_ranks,n_nodes,time_s\nall_reduce,2,2,0.1\n",
         "alone.csv": header + "all_reduce,1024,1,1,0.001\nall_reduce,4096,1,1,0.002\n",
         "no_link.xml": platform_text().replace('<link id="link3"', '<link id="other"'),
         "negative.xml": platform_text().replace('"1Gbps"', '"-1Gbps"', 1),
@@ -95,6 +96,7 @@ def platform_text():
         ("testbed", "cut.csv", [], "cut.csv:2: 3 fields where the header has 5"),
         ("testbed", "wrong.csv", [], "wrong.csv:1: no column 'mesage_bytes'; did you mean"),
         ("testbed", "alone.csv", [], "2 rows: on one rank, which sends nothing"),
+        ("testbed", "sizeless.csv", [], "lack the column message_bytes"),
         ("no_link.xml", "good.csv", [], "link3"),
         ("negative.xml", "good.csv", [], "negative.xml:16: link0 bandwidth: -1.25e+08 makes no"),
         ("testbet", "good.csv", [], "did you mean 'testbed'"),
@@ -164,6 +166,24 @@ def test_an_output_folder_that_is_missing_is_said_and_an_old_file_survives(
     assert status == 0
     assert "bandwidth_bytes_per_s" in out
     assert json.loads((folder / "model.json").read_text())["workload"]["name"] == "small_cnn"
+
+
+@pytest.mark.usefixtures("needs_simgrid")
+def test_check_compares_a_model_of_the_same_workload_only(command, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    steps = "workload,n_nodes,n_gpus,batch_per_gpu,step_time_s\nsmall_cnn,1,1,8,0.1\n"
+    (folder / "steps.csv").write_text(steps + "small_cnn,2,2,8,0.2\nsmall_cnn,2,2,16,0.25\n")
+    status, *_ = command("fit", "steps.csv", "--workload", CNN, "--out", "model.json")
+    assert status == 0
+    check = ["check", "testbed", "steps.csv", "--model", "model.json", "--workload"]
+    status, out, _ = command(*check, CNN, "--format", "json", program=calibration.cli)
+    assert status == 0
+    assert {"predicted_s", "simulated_s", "measured_s"} <= set(json.loads(out)[0])
+    transformer = TESTBED / "small_transformer.toml"
+    status, out, err = command(*check, transformer, program=calibration.cli)
+    assert status == 1
+    assert "another workload (small_cnn)" in err
+    assert out == ""
 
 
 @pytest.mark.parametrize(

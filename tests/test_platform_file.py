@@ -157,3 +157,11 @@ def test_platforms_of_others_are_read_or_refused_with_a_reason(cases):
         except PlatformError as error:
             assert path.name in str(error)
     assert read >= 20
+
+
+def test_a_property_needs_an_element_with_room():
+    platform = Platform(
+        b'<platform version="4.1"><zone id="z" routing="None"/></platform>', "z.xml"
+    )
+    with pytest.raises(PlatformError, match="no room for the property"):
+        platform.with_values({("z", "prop:perfmodel.compute_latency"): 1e-3})

@@ -178,6 +178,7 @@ def test_what_does_not_fit_is_refused(workload, planted, axes, message):
         ({"n_ranks": 2}, "needs message_bytes"),
         ({"message_bytes": 1000, "n_ranks": 0}, "n_ranks is 0"),
         ({"message_bytes": "big", "n_ranks": 2}, "message_bytes is big"),
+        ({"message_bytes": 1000, "n_ranks": 2, "n_nodes": 0}, "n_nodes is 0"),
         ({"message_bytes": 1000, "n_ranks": 2, "collective": "all_to_all"}, "all_to_all"),
         ({"message_bytes": 1000, "n_ranks": 2, "algorithm": "tree"}, "'tree'"),
         ({"message_bytes": 1000, "n_ranks": 9}, "9 nodes"),
