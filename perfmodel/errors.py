@@ -77,3 +77,7 @@ class CalibrationError(PerfmodelError, ValueError):
 
 class ExtrapolationWarning(UserWarning):
     """A prediction lies outside the range that the model was fitted on."""
+
+
+class LogWarning(UserWarning):
+    """Files that lay in a folder of logs hold no measurements that can be used."""

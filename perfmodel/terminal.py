@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import sys
+import warnings
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -29,7 +30,9 @@ class Format(StrEnum):
 def run(app, arguments=None):
     """Run a command line: exit status 0, 1 for what the user can mend, 2 for wrong usage."""
     try:
-        app(args=arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app(args=arguments)
     except BrokenPipeError:
         # The reader of a pipe has gone: nobody to tell, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -41,6 +44,10 @@ def run(app, arguments=None):
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         sys.exit(1)
+
+
+def _show_warning(message, *_):
+    print(f"warning: {message}", file=sys.stderr)
 
 
 @contextmanager

@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 import perfmodel as pm
-from perfmodel.errors import ConfigurationError, LogFormatError, MissingFileError
+from perfmodel.errors import ConfigurationError, LogFormatError, LogWarning, MissingFileError
 
 STEPS = "workload,n_nodes,n_gpus,batch_per_gpu,step_time_s\nw,1,1,8,0.1\nw,2,2,8,0.2\n"
 
@@ -17,20 +17,23 @@ def folder(tmp_path):
 
 
 def test_a_folder_is_read_and_what_is_no_log_is_listed(folder):
-    m = pm.read_logs(folder)
+    with pytest.warns(LogWarning, match="2 of 3 files have no measurements") as warned:
+        m = pm.read_logs(folder)
+    assert len(warned) == 1
     assert m.steps["step_time_s"].tolist() == [0.1, 0.2]
     assert m.steps["source_line"].tolist() == [2, 3]
     assert set(m.steps["system"]) == {"lab"}
     sources = m.sources.assign(name=[path.split("/")[-1] for path in m.sources["source_file"]])
     sources = sources.set_index("name")
     assert sources.loc["steps.csv", "rows"] == 2
-    assert sources.loc["README.md", "first_skipped_reason"] == "no known format"
+    assert sources.loc["README.md", "first_skipped_reason"].endswith("but a document")
     assert sources.loc["empty.csv", "first_skipped_reason"] == "empty file"
     assert len(sources.loc["steps.csv", "sha256"]) == 64
 
 
 def test_lists_patterns_and_labels(folder):
-    m = pm.read_logs([folder / "lab" / "*.csv", folder / "lab"], system="mine")
+    with pytest.warns(LogWarning, match="3 of 5"):
+        m = pm.read_logs([folder / "lab" / "*.csv", folder / "lab"], system="mine")
     assert len(m.steps) == 4
     assert set(m.steps["system"]) == {"mine"}
 
@@ -46,8 +49,8 @@ def test_lists_patterns_and_labels(folder):
         ("zero.csv", STEPS.replace("0.2", "0"), r"zero.csv:3: step_time_s is 0"),
         ("negative.csv", STEPS.replace("w,2,", "w,-2,"), r"negative.csv:3: n_nodes is -2"),
         ("header.csv", STEPS.split("\n")[0] + "\n", "header but no rows"),
-        ("notes.txt", "hello", "no known format"),
-        ("bin.csv", STEPS + "\0", "binary"),
+        ("notes.txt", "hello", "no log of a format known, but text"),
+        ("bin.csv", STEPS + "\0", "but binary data"),
     ],
 )
 def test_a_broken_file_is_an_error_with_file_and_line(tmp_path, name, text, message):

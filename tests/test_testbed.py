@@ -14,6 +14,8 @@ import perfmodel as pm
 
 TESTBED = ROOT / "docs" / "examples" / "testbed"
 LOGS = TESTBED / "logs"
+# The plan and the facts of the host lie beside the logs.
+pytestmark = pytest.mark.filterwarnings("ignore::perfmodel.errors.LogWarning")
 
 
 @pytest.mark.parametrize("name", ["small_cnn", "small_transformer"])

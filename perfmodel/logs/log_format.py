@@ -12,12 +12,15 @@ class LogFormat(NamedTuple):
     name, description : str
         Name for ``read_logs(format=…)``, and one line about it.
     recognises : callable
-        From path and the text's beginning to whether a file is in this format.
+        From a `LogFile` to whether it holds results in this format.
     read : callable
-        From path, text and a row of ``sources`` (whose notes it fills in) to tables by name.
+        From a `LogFile` to its rows: a list of dicts by name of the table, or a DataFrame.
+    is_part : bool
+        Whether the results stand among other lines, perhaps of another tool.
     """
 
     name: str
     description: str
     recognises: Callable
     read: Callable
+    is_part: bool = False

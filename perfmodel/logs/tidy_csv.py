@@ -27,14 +27,14 @@ _TABLE_OF = {
 }
 
 
-def _recognises(path, head):
-    first = head.split("\n", 1)[0].strip()
+def _recognises(log):
+    first = log.head.lstrip("\ufeff").split("\n", 1)[0].strip()
     names = [name.strip() for name in first.split(",")]
     known = sum(name in _NAMES for name in names)
     return len(names) > 1 and known >= max(1, len(names) / 2)
 
 
-def read_tidy_csv(path, text, source):
+def read_tidy_csv(log):
     """Read a CSV file with columns of the nomenclature.
 
     Returns
@@ -48,6 +48,7 @@ def read_tidy_csv(path, text, source):
         Naming file and line: for an unknown column, a row that does not have as many fields as
         the header, or a text where a number should be.
     """
+    path, text = log.path, log.text()
     rows = csv.reader(io.StringIO(text, newline=""))
     try:
         header = [name.strip() for name in next(rows)]
@@ -84,7 +85,7 @@ def read_tidy_csv(path, text, source):
         frame[name] = _typed(path, frame[name], name, lines)
     frame.insert(0, "source_line", lines)
     if not text.endswith("\n"):
-        source["inferred"] = "the last line has no line end: it may be cut"
+        log.infer("the last line has no line end: it may be cut")
     return {table: frame}
 
 
@@ -104,6 +105,11 @@ def _typed(path, column, name, lines):
     return numbers
 
 
-FORMAT = LogFormat(
-    "tidy-csv", "CSV with columns of the nomenclature, SI base units", _recognises, read_tidy_csv
-)
+FORMATS = [
+    LogFormat(
+        "tidy-csv",
+        "CSV with columns of the nomenclature, SI base units",
+        _recognises,
+        read_tidy_csv,
+    )
+]

@@ -1,0 +1,207 @@
+"""A log as its reader sees it: decompressed, decoded, without a launcher's decorations."""
+
+import bz2
+import codecs
+import gzip
+import hashlib
+import lzma
+import re
+import tarfile
+import zlib
+from contextlib import contextmanager
+from pathlib import PurePath
+
+import zstandard
+
+_CHUNK = 1 << 20
+# How much of a file is searched for what tells its format.
+_SEARCHED = 1 << 24
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, gzip.BadGzipFile)
+_OPENERS = {
+    b"\x1f\x8b": gzip.open,
+    b"\x28\xb5\x2f\xfd": zstandard.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z])")
+# Open MPI's --tag-output puts its tag wherever a write begins, also inside a line.
+_TAG = re.compile(r"\[(?:[\w.@-]+,)?\d+,\d+\]<std(?:out|err|diag)>: ?")
+# srun --label, mpirun -prepend-rank of Intel MPI, torchrun --redirects.
+_LABEL = re.compile(r"^(?: *\d+: |\[\d+\] |\[default\d+\]:)")
+
+
+class LogFile:
+    """One log: a file, or a member of a tar archive.
+
+    Parameters
+    ----------
+    path : str
+        What messages and ``source_file`` call it.
+    opens : callable
+        Opens the decompressed content as a binary file.
+    sha256 : str
+        Of the file on disk.
+    progress : callable
+        Called with the number of bytes read from it, as they are read.
+
+    Attributes
+    ----------
+    name : str
+        File name without the suffix of a compression.
+    head : str
+        The beginning, decoded.
+    unfinished : int or None
+        Number of the last line, as soon as `lines` has reached it, if it has no line end.
+    lines_skipped, first_skipped_reason, inferred
+        What goes into ``Measurements.sources``.
+    """
+
+    def __init__(self, path, opens, sha256="", progress=None):
+        self.path, self.sha256 = str(path), sha256
+        self.name = re.sub(r"\.(gz|zst|bz2|xz|tgz)$", "", PurePath(path).name)
+        self._opens, self._progress = opens, progress
+        self.unfinished = None
+        self.lines_skipped, self.first_skipped_reason, self.inferred = 0, "", ""
+        self._damage = None
+        with self._opens() as stream:
+            self._start = self._read(stream, _SEARCHED)
+            self._is_whole = self._damage is not None or not self._read(stream, 1)
+        self.head = "".join(self._decoder()(self._start[:65536], False))
+
+    def _read(self, stream, size):
+        """Up to `size` bytes; fewer only at the end."""
+        parts, wanted = [], size
+        try:
+            while wanted and (part := stream.read(min(wanted, _CHUNK))):
+                parts.append(part)
+                wanted -= len(part)
+        except _DAMAGED as error:
+            self._damage = f"the compressed file is cut or damaged ({error})"
+        return b"".join(parts)
+
+    def _decoder(self):
+        encoding = "utf-8-sig"
+        if self._start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            encoding = "utf-16"
+        return codecs.getincrementaldecoder(encoding)(errors="replace").decode
+
+    @property
+    def is_binary(self):
+        """Whether the beginning holds bytes that no text has."""
+        return "\0" in self.head
+
+    @property
+    def is_empty(self):
+        """Whether there is nothing but white space in it."""
+        return self._is_whole and not self._start.strip(b" \t\r\n\0")
+
+    def contains(self, *texts):
+        """Whether one of these ASCII texts occurs (in the first 16 MiB)."""
+        if self._start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return any(text in self.text() for text in texts)
+        return any(text.encode() in self._start for text in texts)
+
+    def chunks(self):
+        """The decompressed content in pieces of bytes."""
+        if self._is_whole:
+            if self._progress:
+                self._progress(len(self._start))
+            yield self._start
+        else:
+            with self._opens() as stream:
+                while chunk := self._read(stream, _CHUNK):
+                    if self._progress:
+                        self._progress(len(chunk))
+                    yield chunk
+        if self._damage:
+            self.skip(None, self._damage)
+
+    def text(self):
+        """The whole content, decoded."""
+        decode = self._decoder()
+        return "".join([*(decode(chunk) for chunk in self.chunks()), decode(b"", True)])
+
+    def lines(self):
+        """Pairs (number from 1, line): no colours, no rank labels, no line end.
+
+        What overwrote itself with carriage returns comes as several lines of one number.
+        """
+        decode = self._decoder()
+        number, rest = 0, ""
+        for chunk in self.chunks():
+            lines = (rest + decode(chunk)).split("\n")
+            rest = lines.pop()
+            for line in lines:
+                number += 1
+                yield from ((number, part) for part in _clean(line))
+        rest += decode(b"", True)
+        if rest:
+            self.unfinished = number + 1
+            yield from ((number + 1, part) for part in _clean(rest))
+
+    def skip(self, line_number, reason):
+        """Count a line that should have held a result but is not used."""
+        if not self.lines_skipped:
+            self.first_skipped_reason = (
+                reason if line_number is None else f"line {line_number}: {reason}"
+            )
+        self.lines_skipped += 1
+
+    def infer(self, what):
+        """Note something that the file does not say but that was concluded."""
+        if what not in self.inferred:
+            self.inferred += f"; {what}" if self.inferred else what
+
+
+def _clean(line):
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
+    if "]<std" in line:
+        line = _TAG.sub("", line)
+    for part in line.rstrip("\r").split("\r"):
+        yield _LABEL.sub("", part.replace("\0", ""), count=1)
+
+
+@contextmanager
+def _reopened(path, opener):
+    with opener(path, "rb") as stream:
+        yield stream
+
+
+@contextmanager
+def _member(path, name):
+    with tarfile.open(path) as archive:
+        yield archive.extractfile(name)
+
+
+def logs_in(path, progress=None):
+    """The logs that a file holds: itself decompressed, or the members of a tar archive.
+
+    Yields
+    ------
+    LogFile
+    """
+    with open(path, "rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        stream.seek(0)
+        start = stream.read(8)
+    opener = next((o for magic, o in _OPENERS.items() if start.startswith(magic)), open)
+    if opener is not open and _is_tar(path, opener):
+        with tarfile.open(path) as archive:
+            try:
+                names = [member.name for member in archive if member.isfile()]
+            except (tarfile.TarError, *_DAMAGED):
+                names = []
+        for name in names:
+            if not PurePath(name).name.startswith("._"):
+                yield LogFile(f"{path}/{name}", lambda n=name: _member(path, n), sha256, progress)
+        return
+    yield LogFile(path, lambda: _reopened(path, opener), sha256, progress)
+
+
+def _is_tar(path, opener):
+    try:
+        with opener(path, "rb") as stream:
+            return stream.read(263)[257:262] == b"ustar"
+    except _DAMAGED:
+        return False
