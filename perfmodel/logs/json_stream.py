@@ -73,12 +73,26 @@ def _decoded(decoder, kind, data, at_end, log):
             if block is not None:
                 return block, len(data), True
     else:
-        tail = max(0, len(data) - _TAIL)
-        for cut in reversed(list(_BETWEEN.finditer(data, tail))[-64:]):
+        for cut in _likely(data):
             block = _try(decoder, data[: cut.start() + 1])
             if block is not None:
                 return block, cut.end(), False
     return _one_by_one(decoder, data, at_end, log)
+
+
+def _likely(data):
+    """Cuts near the end, last first; before them those whose object begins as the first one."""
+    cuts = list(_BETWEEN.finditer(data, max(0, len(data) - _TAIL)))
+    alike = _like_the_first(data)
+    yield from reversed([cut for cut in cuts if alike.match(data, cut.end())][-16:])
+    yield from reversed(cuts[-16:])
+
+
+def _like_the_first(data):
+    """Pattern of how the first object begins: objects of an array mostly begin alike."""
+    key = re.match(rb'\s*(\{\s*"[^"]*")', data)
+    words = re.split(rb"\s+", key[1]) if key else [b"{"]
+    return re.compile(rb"\s*".join(map(re.escape, words)))
 
 
 def _closings(data, with_whole=True):
@@ -102,7 +116,8 @@ def _try(decoder, data):
 
 def _one_by_one(decoder, data, at_end, log):
     """The same where something in it is no JSON: the other objects are read."""
-    block, start, missed = [], 0, 0
+    block, start, missed, before = [], 0, 0, 0
+    alike = _like_the_first(data)
     ends = [(cut.start() + 1, cut.end()) for cut in _BETWEEN.finditer(data)]
     if at_end:
         ends.append((len(data), len(data)))
@@ -119,11 +134,15 @@ def _one_by_one(decoder, data, at_end, log):
             last = _try(decoder, part[:closing])
             if last is not None:
                 return block + last, len(data), True
-        missed += 1
-        if missed > 8 and following < len(data):
-            # Not a comma inside an object: the object itself is broken.
+        # Not a comma inside an object, but a broken object, if a whole one follows.
+        alone = _try(decoder, data[before:end]) if missed and alike.match(data, before) else None
+        if alone:
             log.skip(None, "an object in the JSON cannot be decoded")
+            block += alone
             start, missed = following, 0
+        else:
+            missed += 1
+        before = following
     if at_end:
         if missed:
             log.skip(None, "the JSON ends in the middle of an object")

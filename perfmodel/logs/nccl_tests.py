@@ -106,7 +106,8 @@ def _recognises(log):
 
 
 def _recognises_json(log):
-    return log.head.lstrip()[:1] == "{" and '"nccl_version"' in log.head and '"args"' in log.head
+    begins = re.match(r'\s*\{\s*"version"\s*:', log.head)
+    return begins is not None and log.contains('"nccl_version"') and '"args"' in log.head
 
 
 def read_nccl_tests(log):
