@@ -27,6 +27,7 @@ _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z])")
 # Open MPI's --tag-output puts its tag wherever a write begins, also inside a line.
 _TAG = re.compile(r"\[(?:[\w.@-]+,)?\d+,\d+\]<std(?:out|err|diag)>: ?")
 # srun --label, mpirun -prepend-rank of Intel MPI, torchrun --redirects.
+_LABELLED = tuple(" [0123456789")
 _LABEL = re.compile(r"^(?: *\d+: |\[\d+\] |\[default\d+\]:)")
 
 
@@ -133,7 +134,11 @@ class LogFile:
             rest = lines.pop()
             for line in lines:
                 number += 1
-                yield from ((number, part) for part in _clean(line))
+                if line.isprintable() and line[:1] not in _LABELLED and "]<std" not in line:
+                    yield number, line
+                else:
+                    for part in _clean(line):
+                        yield number, part
         rest += decode(b"", True)
         if rest:
             self.unfinished = number + 1

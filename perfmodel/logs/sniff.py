@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 
 from perfmodel.errors import LogFormatError, LogWarning, MissingFileError, UnknownNameError
-from perfmodel.logs import chakra, horovod, imb, kineto, nccl_tests, osu, tidy_csv
+from perfmodel.logs import chakra, horovod, imb, kineto, mlperf, nccl_tests, osu, tidy_csv
 from perfmodel.logs.kinds import kind_of
 from perfmodel.logs.log_file import logs_in
 from perfmodel.logs.measurements import SOURCE_COLUMNS, TABLES, Measurements
 
-_MODULES = (nccl_tests, osu, imb, kineto, chakra, horovod, tidy_csv)
+_MODULES = (nccl_tests, osu, imb, mlperf, kineto, chakra, horovod, tidy_csv)
 # Of formats that fill a file, the first that recognises it reads it: the strictest come first.
 _FORMATS = {form.name: form for module in _MODULES for form in module.FORMATS}
 
