@@ -7,7 +7,7 @@ import typer
 
 import perfmodel as pm
 from perfmodel.errors import CalibrationError
-from perfmodel.terminal import Format, busy, run, show
+from perfmodel.terminal import Format, busy, reading, run, show
 
 app = typer.Typer(
     help="Calibrate a SimGrid platform against measured runs, and check it.",
@@ -142,7 +142,8 @@ def check(
 
 
 def _read(logs, where):
-    m = pm.read_logs(logs)
+    with reading() as progress:
+        m = pm.read_logs(logs, progress=progress)
     return m if where is None else m.select(where)
 
 

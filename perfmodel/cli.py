@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import perfmodel as pm
-from perfmodel.terminal import Format, busy, configuration_options, run, show
+from perfmodel.terminal import Format, busy, configuration_options, reading, run, show
 
 app = typer.Typer(
     help="What training a deep network on a cluster will cost, from measured logs.",
@@ -51,10 +51,16 @@ def logs(
         str | None, typer.Option("--log-format", help="Reader to use for every file.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="Label of the machine.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="HDF5 file to write it all to.", metavar="FILE")
+    ] = None,
     format: As = Format.table,
 ):
     """Show what was understood in logs: files, formats, rows, and what was measured."""
-    m = pm.read_logs(paths, format=format_of_logs, system=system)
+    with reading() as progress:
+        m = pm.read_logs(paths, format=format_of_logs, system=system, progress=progress)
+    if to is not None:
+        m.to_hdf5(to)
     if format != Format.table:
         show(m.sources, format)
         return
@@ -112,7 +118,8 @@ def fit(
     logs: Logs, workload: WorkloadOption, out: Out, where: Where = None, format: As = Format.table
 ):
     """Fit models to logs of one system and write them to a file."""
-    m = pm.read_logs(logs)
+    with reading() as progress:
+        m = pm.read_logs(logs, progress=progress)
     if where is not None:
         m = m.select(where)
     model = pm.TrainingModel.fit(m, workload=pm.Workload.from_toml(workload))

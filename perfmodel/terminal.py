@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import sys
+import time
 import warnings
 from contextlib import contextmanager
 from enum import StrEnum
@@ -70,6 +71,43 @@ def busy(text):
         finally:
             for logger in loggers:
                 logger.removeHandler(handler)
+
+
+@contextmanager
+def reading():
+    """Progress of `read_logs` for people: a bar on a terminal's standard error, after a second."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        "reading",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("files, {task.description}"),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+    began, read, task, shown = time.monotonic(), 0, None, 0.0
+
+    def progress(n_done, n_files, n_bytes):
+        nonlocal read, task, shown
+        read += n_bytes
+        now = time.monotonic()
+        if now - began < 1 or now - shown < 0.1:
+            return
+        shown = now
+        if task is None:
+            bar.start()
+            task = bar.add_task("reading")
+        text = human(read, "read_bytes")
+        bar.update(task, total=n_files, completed=n_done, description=text, refresh=True)
+
+    try:
+        yield progress
+    finally:
+        bar.stop()
 
 
 def show(table, format=Format.table, columns=None, title=None):

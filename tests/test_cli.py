@@ -58,6 +58,22 @@ def test_logs_shows_files_and_what_was_measured(command, tmp_path):
     assert "1, 4" in out
 
 
+def test_logs_writes_an_archive_that_every_command_reads(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "workload,n_nodes,n_gpus,batch_per_gpu,step_time_s\nw,1,1,8,0.1\nw,4,4,8,0.2\n"
+    (tmp_path / "steps.csv").write_text(text)
+    status, out, _ = command("logs", "steps.csv", "--to", "m.h5", "--format", "json")
+    assert status == 0
+    assert json.loads(out)[0]["rows"] == 2
+    status, again, _ = command("logs", "m.h5", "--format", "json")
+    assert status == 0
+    assert again == out
+    before = (tmp_path / "m.h5").read_bytes()
+    status, out, _ = command("logs", "no.csv", "--to", "m.h5")
+    assert (status, out) == (1, "")
+    assert (tmp_path / "m.h5").read_bytes() == before
+
+
 def test_platforms_lists_what_is_shipped(command):
     status, out, _ = command("platforms", "--format", "json")
     assert status == 0

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from perfmodel.errors import LogFormatError
+from perfmodel.logs.archive import write_archive
 from perfmodel.logs.condition import Condition
 from perfmodel.quantities import check_columns
 
@@ -72,6 +73,20 @@ class Measurements:
             for name, table in self.tables().items()
         }
         return Measurements(**tables, sources=self.sources)
+
+    def to_hdf5(self, path):
+        """Write all tables, `sources` too, so that `read_logs` gives exactly them back.
+
+        The file is compressed, and replaced whole or not at all; see `perfmodel.logs.archive`.
+
+        Raises
+        ------
+        ConfigurationError
+            If a column holds what an archive cannot (also a `ValueError`).
+        MissingFileError
+            If the folder does not exist (also a `FileNotFoundError`).
+        """
+        write_archive(path, {**self.tables(), "sources": self.sources})
 
 
 def systems(*tables):

@@ -8,6 +8,7 @@ import pandas as pd
 
 from perfmodel.errors import LogFormatError, LogWarning, MissingFileError, UnknownNameError
 from perfmodel.logs import chakra, horovod, imb, kineto, mlperf, nccl_tests, osu, tidy_csv
+from perfmodel.logs.archive import is_hdf5, read_archive
 from perfmodel.logs.kinds import kind_of
 from perfmodel.logs.log_file import logs_in
 from perfmodel.logs.measurements import SOURCE_COLUMNS, TABLES, Measurements
@@ -72,37 +73,14 @@ def read_logs(path, format=None, system=None, progress=None):
     if format is not None and format not in _FORMATS:
         raise UnknownNameError("log format", format, _FORMATS)
     found = _files(path)
-    tables, sources, refused = _Tables(), [], []
+    reading, refused = _Reading(format, system), []
     for position, (file, was_named) in enumerate(found):
-        count = None
-        if progress is not None:
-
-            def count(n_bytes, position=position):
-                progress(position, len(found), n_bytes)
-
-        refusals, rows = [], 0
-        for log in logs_in(file, count):
-            source = {"source_file": log.path, "format": "", "rows": 0, "sha256": log.sha256}
-            sources.append(source)
-            try:
-                for form in _readers(log, format):
-                    for name, part in form.read(log).items():
-                        source["rows"] += tables.add(name, part, log.path, _label(file, system))
-                    source["format"] += f", {form.name}" if source["format"] else form.name
-            except LogFormatError as error:
-                refusals.append(error)
-                if not log.first_skipped_reason:
-                    log.first_skipped_reason = _reason(error)
-            source["lines_skipped"] = log.lines_skipped
-            source["first_skipped_reason"] = log.first_skipped_reason
-            source["inferred"] = log.inferred
-            rows += source["rows"]
-        if not rows:
-            error = refusals[0] if refusals else LogFormatError(str(file), "an empty archive")
+        error = reading.read(file, _counter(progress, position, len(found)))
+        if error is not None:
             if was_named:
                 raise error
             refused.append(error)
-    if not any(source["rows"] for source in sources):
+    if len(refused) == len(found):
         why = f"; the first: {refused[0]}" if refused else ""
         raise LogFormatError(path, f"no measurements in {len(found)} files{why}")
     if refused:
@@ -112,16 +90,18 @@ def read_logs(path, format=None, system=None, progress=None):
             LogWarning,
             stacklevel=2,
         )
-    return Measurements(**tables.joined(), sources=pd.DataFrame(sources, columns=SOURCE_COLUMNS))
+    return reading.measurements()
+
+
+def _counter(progress, position, n_files):
+    if progress is None:
+        return None
+    return lambda n_bytes: progress(position, n_files, n_bytes)
 
 
 def _reason(error):
     where = "" if error.line_number is None else f"line {error.line_number}: "
     return where + error.problem
-
-
-def _label(file, system):
-    return (True, system) if system is not None else (False, file.resolve().parent.name)
 
 
 def _files(path):
@@ -156,43 +136,79 @@ def _readers(log, format):
     return parts
 
 
-class _Tables:
-    """Rows of all logs by table, in the order read."""
+class _Reading:
+    """What was read so far: rows by table, in the order read, and a source for each log."""
 
-    def __init__(self):
-        self._frames = {name: [] for name in TABLES}
-        self._rows = {name: [] for name in TABLES}
+    def __init__(self, format, system):
+        self._format, self._system = format, system
+        self._frames = {name: [] for name in (*TABLES, "sources")}
+        self._rows = {name: [] for name in (*TABLES, "sources")}
 
-    def add(self, name, part, path, label):
+    def read(self, file, progress):
+        """Take up a file. Returns why it cannot be used, or None."""
+        if self._format is None and is_hdf5(file):
+            return self._read_archive(file)
+        refusal, n_rows = LogFormatError(file, "an archive without files"), 0
+        for i, log in enumerate(logs_in(file, progress)):
+            source = {name: "" for name in SOURCE_COLUMNS} | {"source_file": log.path, "rows": 0}
+            try:
+                for form in _readers(log, self._format):
+                    for name, part in form.read(log).items():
+                        source["rows"] += self._add(name, part, file, log.path)
+                    source["format"] += f", {form.name}" if source["format"] else form.name
+            except LogFormatError as error:
+                refusal = error if i == 0 else refusal
+                if not log.first_skipped_reason:
+                    log.first_skipped_reason = _reason(error)
+            source["lines_skipped"] = log.lines_skipped
+            source["first_skipped_reason"] = log.first_skipped_reason
+            source["inferred"], source["sha256"] = log.inferred, log.sha256
+            self._rows["sources"].append(source)
+            n_rows += source["rows"]
+        return None if n_rows else refusal
+
+    def _read_archive(self, file):
+        try:
+            tables = read_archive(file)
+        except LogFormatError as error:
+            return error
+        for name, table in tables.items():
+            if name in self._frames and len(table.columns):
+                if self._system is not None and name != "sources" and len(table):
+                    table["system"] = self._system
+                self._flush(name)
+                self._frames[name].append(table)
+        return None
+
+    def _add(self, name, part, file, path):
         """Take up the rows of a log; returns how many."""
-        is_forced, system = label
+        system = file.resolve().parent.name if self._system is None else self._system
         if isinstance(part, pd.DataFrame):
             self._flush(name)
             part = part.copy()
             part.insert(0, "source_file", path)
-            if is_forced or "system" not in part:
+            if self._system is not None or "system" not in part:
                 part["system"] = system
             self._frames[name].append(part)
         else:
-            rows = self._rows[name]
-            for row in part:
-                rows.append({"source_file": path, **row, "system": system})
+            self._rows[name] += [{"source_file": path, **row, "system": system} for row in part]
         return len(part)
 
     def _flush(self, name):
         if self._rows[name]:
-            self._frames[name].append(_frame(self._rows[name]))
+            frame = _frame if name != "sources" else pd.DataFrame
+            self._frames[name].append(frame(self._rows[name]))
             self._rows[name] = []
 
-    def joined(self):
-        """A DataFrame for each table that has rows."""
-        for name in TABLES:
+    def measurements(self):
+        """All of it."""
+        tables = {}
+        for name, frames in self._frames.items():
             self._flush(name)
-        return {
-            name: frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-            for name, frames in self._frames.items()
-            if frames
-        }
+            if frames:
+                one = len(frames) == 1
+                tables[name] = frames[0] if one else pd.concat(frames, ignore_index=True)
+        return Measurements(**tables)
 
 
 def _frame(rows):
