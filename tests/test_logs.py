@@ -1,8 +1,16 @@
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+
 import pandas as pd
 import pytest
+import zstandard
 
 import perfmodel as pm
 from perfmodel.errors import ConfigurationError, LogFormatError, LogWarning, MissingFileError
+from perfmodel.logs import sniff
 
 STEPS = "workload,n_nodes,n_gpus,batch_per_gpu,step_time_s\nw,1,1,8,0.1\nw,2,2,8,0.2\n"
 
@@ -59,6 +67,87 @@ def test_a_broken_file_is_an_error_with_file_and_line(tmp_path, name, text, mess
     with pytest.raises(LogFormatError, match=message) as caught:
         pm.read_logs(path)
     assert isinstance(caught.value, ValueError)
+
+
+def packed(path, folder, compress):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        archive.add(folder, "lab")
+    path.write_bytes(compress(content.getvalue()))
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::perfmodel.errors.LogWarning")
+@pytest.mark.parametrize(
+    "compress", [bytes, gzip.compress, zstandard.compress, bz2.compress, lzma.compress]
+)
+def test_archives_and_compressed_files(folder, compress):
+    plain = pm.read_logs(folder / "lab").steps["step_time_s"].tolist()
+    (folder / "steps.csv.x").write_bytes(compress(STEPS.encode()))
+    assert pm.read_logs(folder / "steps.csv.x").steps["step_time_s"].tolist() == plain
+    nested = folder / "lab" / "more.csv.gz"
+    nested.write_bytes(gzip.compress(STEPS.encode()))
+    m = pm.read_logs(packed(folder / "logs.tar.x", folder / "lab", compress))
+    assert m.steps["step_time_s"].tolist() == plain * 2
+    assert set(m.steps["source_file"].str.split("logs.tar.x/").str[1]) == {
+        "lab/steps.csv",
+        "lab/more.csv.gz",
+    }
+    assert len(set(m.sources["sha256"])) == 1
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6, 0.95])
+def test_a_damaged_archive_gives_what_is_whole_or_is_refused(folder, share):
+    path = packed(folder / "logs.tgz", folder / "lab", gzip.compress)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    try:
+        m = pm.read_logs(path)
+    except LogFormatError:
+        return
+    assert m.steps["step_time_s"].tolist() == [0.1, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("LICENSE", "Permission is hereby granted, free of charge", "a licence"),
+        ("job.sh", "#!/bin/bash\nsrun x\n", "a script"),
+        ("job.yaml", "a: 1\nb: 2\n", "a configuration"),
+        ("slurm.out", "srun: error: node-a: task 0: Exited\n", "a run that failed"),
+        ("x.py", "import torch\n", "Python code"),
+        ("err.txt", "Traceback (most recent call last):\n  File", "a Python traceback"),
+        ("x.json", '{"alpha": 1, "beta": [2]}', "JSON with the keys alpha, beta"),
+        ("x.csv", "alpha,beta,gamma\n1,2,3\n", "columns alpha,beta,gamma"),
+        ("x.png", "\x89PNG\r\n", "an image"),
+        ("x.xml", "<?xml version='1.0'?><a/>", "an XML"),
+    ],
+)
+def test_a_file_without_measurements_is_refused_saying_what_it_is(tmp_path, name, content, kind):
+    (tmp_path / name).write_text(content, encoding="latin-1")
+    with pytest.raises(LogFormatError, match=f"but .*{kind}") as caught:
+        pm.read_logs(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reader_that_stumbles_does_not_cost_the_other_logs(folder, monkeypatch):
+    def stumble(log):
+        raise ZeroDivisionError("x")
+
+    broken = sniff._FORMATS["osu"]._replace(read=stumble)
+    monkeypatch.setitem(sniff._FORMATS, "osu", broken)
+    (folder / "lab" / "osu.txt").write_text("# OSU MPI Latency Test v7\n# Size Latency (us)\n")
+    with pytest.warns(LogWarning):
+        m = pm.read_logs(folder / "lab")
+    assert len(m.steps) == 2
+    with pytest.raises(LogFormatError, match=r"osu failed on it .ZeroDivisionError: x.: please"):
+        pm.read_logs(folder / "lab" / "osu.txt")
+
+
+def test_progress_counts_files_and_bytes(folder):
+    seen = []
+    pm.read_logs(folder / "lab" / "steps.csv", progress=lambda *counts: seen.append(counts))
+    assert seen == [(0, 1, len(STEPS))]
 
 
 def test_missing_paths_and_folders_without_logs(tmp_path):

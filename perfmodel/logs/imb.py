@@ -47,26 +47,26 @@ def read_imb(log):
     LogFormatError
         If there is no row that can be used: the line, and why.
     """
-    benchmark, n_ranks, columns, previous = None, None, None, ""
+    benchmark, n_ranks, columns, previous = None, None, None, None
     rows, unknown = [], None
     for number, raw in log.lines():
         line = raw.strip()
         if found := _BENCHMARK.match(line):
-            benchmark, n_ranks, columns, previous = found[1], None, None, ""
+            benchmark, n_ranks, columns, previous = found[1], None, None, None
         elif found := _PROCESSES.match(line):
             n_ranks = int(found[1])
         elif line.startswith("#bytes") or line.startswith("#repetitions"):
-            columns, previous = line.split(), ""
+            columns, previous = line.split(), None
             if benchmark not in _COLLECTIVES:
                 unknown = unknown or (number, f"the benchmark {benchmark} is none of those known")
         elif columns and columns[0] == "#bytes" and re.match(r"\d+\s", line):
-            is_cut = number == log.unfinished and len(raw.rstrip()) < len(previous)
+            is_cut = log.is_cut(number, raw, previous)
             row, problem = _row(number, line.split(), columns, benchmark, n_ranks)
             if is_cut or problem:
                 log.skip(number, "the log is cut in the middle of a row" if is_cut else problem)
             else:
                 rows.append(row)
-            previous = raw.rstrip()
+            previous = raw
         elif not line and columns:
             columns = None
     if not rows:
@@ -96,14 +96,12 @@ def _row(number, words, columns, benchmark, n_ranks):
     time = printed(cells[name], _UNIT.get(name[name.index("[") + 1 : -1], 1e-6))
     if time is None or time.value <= 0:
         return None, f"{name} is {cells[name]}"
-    around = [
-        printed(cells[c]) for c in (name.replace("avg", "min"), name.replace("avg", "max"))
-        if c in cells and c != name
-    ]  # fmt: skip
+    ends = [name.replace("avg", end) for end in ("min", "max")] if "avg" in name else []
+    around = [printed(cells[end]) for end in ends if end in cells]
     if None in around:
         return None, f"no numbers: {' '.join(words)}"
     average = printed(cells[name])
-    if around and not (around[0].low <= average.high and average.low <= around[1].high):
+    if len(around) == 2 and not (around[0].low <= average.high and average.low <= around[1].high):
         return None, f"t_avg is {cells[name]}, not between t_min and t_max"
     collective, is_per_peer, kind = _COLLECTIVES[benchmark]
     size = int(words[0])

@@ -6,10 +6,10 @@ from pathlib import PurePath
 
 _MAGIC = {
     "\x7fELF": "a program",
-    "\x89PNG": "an image",
+    "\ufffdPNG": "an image",
     "%PDF": "a PDF document",
     "PK\x03\x04": "a zip archive",
-    "\x89HDF": "an HDF5 file",
+    "\ufffdHDF": "an HDF5 file",
 }
 _SUFFIXES = {
     "Python code": (".py", ".ipynb"),

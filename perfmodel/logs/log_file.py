@@ -4,25 +4,31 @@ import bz2
 import codecs
 import gzip
 import hashlib
+import logging
 import lzma
 import re
+import shutil
 import tarfile
+import tempfile
 import zlib
 from contextlib import contextmanager
 from pathlib import PurePath
 
 import zstandard
 
+_LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 20
 # How much of a file is searched for what tells its format.
 _SEARCHED = 1 << 24
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, gzip.BadGzipFile)
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, tarfile.TarError, OSError)
 _OPENERS = {
     b"\x1f\x8b": gzip.open,
-    b"\x28\xb5\x2f\xfd": zstandard.open,
+    b"\x28\xb5\x2f\xfd": lambda stream: zstandard.open(stream, closefd=False),
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
 }
+# A member of an archive that is larger goes to a temporary file.
+_SPOOLED = 1 << 26
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z])")
 # Open MPI's --tag-output puts its tag wherever a write begins, also inside a line.
 _TAG = re.compile(r"\[(?:[\w.@-]+,)?\d+,\d+\]<std(?:out|err|diag)>: ?")
@@ -77,6 +83,7 @@ class LogFile:
                 parts.append(part)
                 wanted -= len(part)
         except _DAMAGED as error:
+            _raise_if_of_the_disk(error)
             self._damage = f"the compressed file is cut or damaged ({error})"
         return b"".join(parts)
 
@@ -144,6 +151,16 @@ class LogFile:
             self.unfinished = number + 1
             yield from ((number + 1, part) for part in _clean(rest))
 
+    def is_cut(self, line_number, line, previous):
+        """Whether a row may lack its end: the last line, without line end and shorter than others.
+
+        Tools pad their columns: whole rows of a table are equally long. Of a first row
+        (`previous` is None) nobody knows.
+        """
+        if line_number != self.unfinished:
+            return False
+        return previous is None or len(line.rstrip()) < len(previous.rstrip())
+
     def skip(self, line_number, reason):
         """Count a line that should have held a result but is not used."""
         if not self.lines_skipped:
@@ -167,46 +184,78 @@ def _clean(line):
         yield _LABEL.sub("", part.replace("\0", ""), count=1)
 
 
-@contextmanager
-def _reopened(path, opener):
-    with opener(path, "rb") as stream:
-        yield stream
-
-
-@contextmanager
-def _member(path, name):
-    with tarfile.open(path) as archive:
-        yield archive.extractfile(name)
-
-
 def logs_in(path, progress=None):
     """The logs that a file holds: itself decompressed, or the members of a tar archive.
 
     Yields
     ------
     LogFile
+        To be read before the next one is asked for.
     """
     with open(path, "rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        if not _is_tar(stream):
+            yield LogFile(path, lambda: _reopened(path), sha256, progress)
+            return
         stream.seek(0)
-        start = stream.read(8)
-    opener = next((o for magic, o in _OPENERS.items() if start.startswith(magic)), open)
-    if opener is not open and _is_tar(path, opener):
-        with tarfile.open(path) as archive:
-            try:
-                names = [member.name for member in archive if member.isfile()]
-            except (tarfile.TarError, *_DAMAGED):
-                names = []
-        for name in names:
-            if not PurePath(name).name.startswith("._"):
-                yield LogFile(f"{path}/{name}", lambda n=name: _member(path, n), sha256, progress)
-        return
-    yield LogFile(path, lambda: _reopened(path, opener), sha256, progress)
+        try:
+            with (
+                _decompressed(stream) as content,
+                tarfile.open(fileobj=content, mode="r|") as archive,
+            ):
+                for member in archive:
+                    if member.isfile() and not PurePath(member.name).name.startswith("._"):
+                        # A stream goes forward only, and a log is read more than once.
+                        with tempfile.SpooledTemporaryFile(_SPOOLED) as copy:
+                            shutil.copyfileobj(archive.extractfile(member), copy)
+                            yield LogFile(
+                                f"{path}/{member.name}",
+                                lambda copy=copy: _rewound(copy),
+                                sha256,
+                                progress,
+                            )
+        except _DAMAGED as error:
+            _raise_if_of_the_disk(error)
+            _LOG.warning("%s: the archive is cut or damaged: %s", path, error)
 
 
-def _is_tar(path, opener):
+def _raise_if_of_the_disk(error):
+    """An error with a number is not the content's but the file system's."""
+    if getattr(error, "errno", None) is not None:
+        raise error
+
+
+@contextmanager
+def _reopened(path):
+    with open(path, "rb") as stream, _decompressed(stream) as content:
+        yield content
+
+
+@contextmanager
+def _rewound(stream):
+    stream.seek(0)
+    with _decompressed(stream) as content:
+        yield content
+
+
+@contextmanager
+def _decompressed(stream):
+    """Content of a stream that stands at its beginning, whatever it is compressed with."""
+    start = stream.read(8)
+    stream.seek(0)
+    opener = next((o for magic, o in _OPENERS.items() if start.startswith(magic)), None)
+    if opener is None:
+        yield stream
+    else:
+        with opener(stream) as content:
+            yield content
+
+
+def _is_tar(stream):
+    stream.seek(0)
     try:
-        with opener(path, "rb") as stream:
-            return stream.read(263)[257:262] == b"ustar"
-    except _DAMAGED:
+        with _decompressed(stream) as content:
+            return content.read(263)[257:262] == b"ustar"
+    except _DAMAGED as error:
+        _raise_if_of_the_disk(error)
         return False

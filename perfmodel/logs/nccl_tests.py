@@ -272,6 +272,12 @@ def _columns(line, banner):
     needed = {"size", "count", "type", "algbw", "busbw"}
     if not needed <= set(words) or not {"time", "cputime"} & set(words) or words[0] != "size":
         return None, False, None
+    starts = [i for i, word in enumerate(words) if word in ("time", "cputime")]
+    halves = [words[a:b] for a, b in zip(starts, [*starts[1:], len(words)], strict=True)]
+    if len(halves) > 2 or words.index("type") > starts[0]:
+        return None, False, None
+    if not all({"algbw", "busbw"} <= set(half) for half in halves):
+        return None, False, None
     in_place_only = "in-place" in banner and "out-of-place" not in banner
     # The first generation printed milliseconds, under the heading 'bytes N type op'.
     return words, in_place_only, 1e-3 if "bytes" in line.split() else 1e-6

@@ -74,14 +74,14 @@ def read_osu(log):
     LogFormatError
         If there is no row that can be used: the line, and why.
     """
-    table, rows, launch, unknown, previous = None, [], (None, None), None, ""
+    table, rows, launch, unknown, previous = None, [], (None, None), None, None
     data_type = None
     for number, raw in log.lines():
         line = raw.strip()
         if line.startswith("#"):
             if "OSU" in line and (title := _TITLE.match(line)):
                 table = _Table(title["title"].strip(), title["version"], launch)
-                data_type, previous = None, ""
+                data_type, previous = None, None
             elif table and _HEADER.match(line):
                 table.columns = re.split(r"\s{2,}", line.lstrip("# ").strip())
                 if _time_column(table.columns) is None and _rate_column(table.columns) is None:
@@ -91,13 +91,13 @@ def read_osu(log):
             elif found := re.match(r"#\s*Datatype:\s*(\w+)", line):
                 data_type = found[1]
         elif table and table.columns and re.match(r"\d+\s", line):
-            is_cut = number == log.unfinished and len(raw.rstrip()) < len(previous)
+            is_cut = log.is_cut(number, raw, previous)
             row, problem = _row(number, line.split(), table, data_type)
             if is_cut or problem:
                 log.skip(number, "the log is cut in the middle of a row" if is_cut else problem)
             else:
                 rows.append(row)
-            previous = raw.rstrip()
+            previous = raw
         elif table and table.columns and re.fullmatch(r"\d+", line) and number == log.unfinished:
             log.skip(number, "the log is cut in the middle of a row")
         elif _PROGRAM.search(line):

@@ -34,7 +34,7 @@ def printed(text, scale=1.0):
     (12.45, 18500000, None)
     """
     match = _NUMBER.match(text)
-    if not match:
+    if not match or abs(int(match[3] or 0)) > 99:
         return None
     half = 0.5 * 10.0 ** (int(match[3] or 0) - len(match[2] or ""))
     # A little more, for numbers that were rounded twice.

@@ -136,6 +136,20 @@ def _readers(log, format):
     return parts
 
 
+def _read(form, log):
+    """Rows of a log. A reader that stumbles must not cost the user the other logs."""
+    try:
+        return form.read(log)
+    except LogFormatError:
+        raise
+    except Exception as error:
+        raise LogFormatError(
+            log.path,
+            f"the reader {form.name} failed on it ({type(error).__name__}: {error}): please report "
+            "this file",
+        ) from error
+
+
 class _Reading:
     """What was read so far: rows by table, in the order read, and a source for each log."""
 
@@ -153,7 +167,7 @@ class _Reading:
             source = {name: "" for name in SOURCE_COLUMNS} | {"source_file": log.path, "rows": 0}
             try:
                 for form in _readers(log, self._format):
-                    for name, part in form.read(log).items():
+                    for name, part in _read(form, log).items():
                         source["rows"] += self._add(name, part, file, log.path)
                     source["format"] += f", {form.name}" if source["format"] else form.name
             except LogFormatError as error:
