@@ -17,6 +17,12 @@ _SETTINGS = {
 }
 _METRICS = ("eval_accuracy", "eval_error", "eval_loss", "eval_mlm_accuracy", "eval_metric")
 _TARGETS = ("quality_target", "target_quality", "target_accuracy", "target_value")
+# Most lines are of other keys: losses, learning rates.
+_WANTED = frozenset(
+    (*_SETTINGS, *_METRICS, *_TARGETS, "staging_start", "staging_stop", "init_start", "run_start",
+     "run_stop", "tracked_stats", "throughput")
+)  # fmt: skip
+_KEY = '"key": "'
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -63,6 +69,10 @@ def read_mlperf(log):
     for number, line in log.lines():
         at = line.find(":::MLL")
         if at < 0:
+            continue
+        key_at = line.find(_KEY, at) + len(_KEY)
+        key = line[key_at : line.find('"', key_at)]
+        if key_at >= len(_KEY) and key not in _WANTED and line.endswith("}"):
             continue
         event = _event(line, at, decode)
         if event is None:
