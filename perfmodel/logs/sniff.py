@@ -226,9 +226,12 @@ class _Reading:
 
 
 def _frame(rows):
-    """Rows as a table, without columns that no row has a value of."""
+    """Rows as a table, without columns that no row has a value of.
+
+    A collective that is not known stays: a table without the column would mean the default.
+    """
     table = pd.DataFrame(rows)
-    empty = [name for name in table if table[name].isna().all()]
+    empty = [name for name in table if name != "collective" and table[name].isna().all()]
     table = table.drop(columns=empty)
     for name in ("in_place", "staging"):
         if name in table and table[name].isna().any():

@@ -175,7 +175,8 @@ def _allreduces(collectives):
     for name in ("message_bytes", "n_ranks"):
         if name not in collectives:
             raise FitError(f"the logs of collectives lack the column {name}; add it")
-    wanted = (collectives["n_ranks"] > 1) & collectives["time_s"].notna()
+    wanted = (collectives["n_ranks"] > 1) & (collectives["message_bytes"] >= 1)
+    wanted &= collectives["time_s"].notna()
     if "collective" in collectives:
         wanted &= collectives["collective"] == "all_reduce"
     return collectives[wanted]
