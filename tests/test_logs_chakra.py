@@ -28,8 +28,7 @@ def old_node(name, inputs, outputs=()):
 GROUPS = json.dumps([{"pg_name": "0", "group_size": 16}, {"pg_name": "1", "ranks": [0, 1]}])
 
 
-@pytest.fixture
-def trace():
+def execution_trace():
     call = "record_param_comms"
     reduce = {"collective_name": "allreduce", "dtype": "Float", "pg_name": "0"}
     gather = {"collective_name": "_allgather_base", "dtype": "BFloat16", "pg_name": "1"}
@@ -49,6 +48,22 @@ def trace():
         old_node(call, [tensor(6, 4), 15, 93, 2, "reduce_scatter", [], []], [tensor(2, 4)]),
     ]  # fmt: skip
     return {"schema": "1.1.0-chakra.0.0.4", "pid": 1, "time": "x", "nodes": nodes, "finish_ts": 3}
+
+
+@pytest.fixture
+def trace():
+    return execution_trace()
+
+
+def chakra_node(kind, size, micros):
+    attr = [{"name": "comm_type", "int64Val": kind}, {"name": "comm_size", "uint64Val": size}]
+    return {"id": "1", "type": "COMM_COLL_NODE", "durationMicros": micros, "attr": attr}
+
+
+def chakra_text():
+    parts = [{"version": "0.0.4"}, {"id": "0", "type": "COMP_NODE"}]
+    parts += [chakra_node("0", "4096", "50"), chakra_node("2", "8", 0)]
+    return "\n".join(json.dumps(part, indent=2) for part in parts)
 
 
 def read(tmp_path, text):
@@ -89,23 +104,7 @@ def test_a_trace_without_collectives_is_refused(tmp_path, trace):
 
 
 def test_chakra_as_json(tmp_path):
-    def node(kind, size, micros):
-        attr = [{"name": "comm_type", "int64Val": kind}, {"name": "comm_size", "uint64Val": size}]
-        return {
-            "id": "1",
-            "name": "x",
-            "type": "COMM_COLL_NODE",
-            "durationMicros": micros,
-            "attr": attr,
-        }
-
-    parts = [
-        {"version": "0.0.4"},
-        {"id": "0", "type": "COMP_NODE"},
-        node("0", "4096", "50"),
-        node("2", "8", 0),
-    ]
-    m = read(tmp_path, "\n".join(json.dumps(part, indent=2) for part in parts))
+    m = read(tmp_path, chakra_text())
     rows = m.collectives
     assert rows["collective"].tolist() == ["all_reduce", "all_gather"]
     assert rows["message_bytes"].tolist() == [4096, 8]

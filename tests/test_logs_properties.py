@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_logs_chakra import chakra_text, execution_trace
 from test_logs_horovod import EVENTS
 from test_logs_imb import LOG as IMB
 from test_logs_mlperf import RUN
@@ -34,6 +35,8 @@ TEXTS = {
 FILES = TEXTS | {
     "nccl.json": json.dumps(report()),
     "kineto.json": json.dumps(KINETO, indent=1),
+    "et.json": json.dumps(execution_trace()),
+    "chakra.json": chakra_text(),
     "horovod.json": "[\n" + ",\n".join(json.dumps(event) for event in EVENTS) + "]",
     "steps.csv": "workload,n_nodes,n_gpus,batch_per_gpu,step_time_s\nw,1,1,8,0.125\nw,2,2,8,0.25\n",
 }

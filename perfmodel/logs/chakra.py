@@ -8,6 +8,7 @@ import msgspec
 from perfmodel.errors import LogFormatError
 from perfmodel.logs.json_stream import objects
 from perfmodel.logs.log_format import LogFormat
+from perfmodel.logs.printed import printed
 from perfmodel.logs.torch_names import ELEMENT_BYTES, collective_of
 
 
@@ -87,7 +88,8 @@ def read_chakra(log):
             continue
         attributes = {
             a.get("name"): next((v for k, v in a.items() if k not in ("name", "docString")), None)
-            for a in node.get("attr", [])
+            for a in node.get("attr") or []
+            if isinstance(a, dict) and isinstance(a.get("name"), str)
         }
         kind, size = attributes.get("comm_type", 0), attributes.get("comm_size")
         kind = kinds[int(kind)] if str(kind).isdigit() and int(kind) < len(kinds) else str(kind)
@@ -96,13 +98,13 @@ def read_chakra(log):
         if collective is None or not str(size).isdigit():
             log.skip(line, f"a collective {kind} of size {size}")
             continue
-        micros = float(node.get("durationMicros") or 0)
+        micros = printed(str(node.get("durationMicros", "")))
         rows.append(
             {
                 "source_line": line,
                 "collective": collective,
                 "message_bytes": int(size),
-                "time_s": micros * 1e-6 if micros > 0 else None,
+                "time_s": micros.value * 1e-6 if micros and micros.value > 0 else None,
                 "statistic": "single",
             }
         )
@@ -116,7 +118,9 @@ def _groups(node):
     values = node.inputs.get("values") if isinstance(node.inputs, dict) else node.inputs
     try:
         described = json.loads(values[0])
-        return {g["pg_name"]: g.get("group_size") or len(g.get("ranks") or []) for g in described}
+        return {
+            str(g["pg_name"]): g.get("group_size") or len(g.get("ranks") or []) for g in described
+        }
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return {}
 
@@ -127,7 +131,7 @@ def _row(node, groups):
     values = node.inputs.get("values") if is_new else node.inputs
     outputs = node.outputs.get("values") if isinstance(node.outputs, dict) else node.outputs
     attributes = {
-        a.get("name"): a.get("value") for a in node.attrs or [] if isinstance(a, dict)
+        str(a.get("name")): a.get("value") for a in node.attrs or [] if isinstance(a, dict)
     } if isinstance(node.attrs, list) else {}  # fmt: skip
     if not isinstance(values, list):
         return None, "a collective without inputs"
@@ -147,10 +151,10 @@ def _row(node, groups):
         if not any(True for part in (values[:1], outputs or []) for _ in _tensors(part)):
             return None, f"{name} without tensors or element counts"
     after = values[at + 1 :] if at is not None else []
-    group = values[2] if len(values) > 2 and isinstance(values[2], list) else [None]
+    group = values[2] if len(values) > 2 and isinstance(values[2], list) and values[2] else [None]
     n_ranks = (
         attributes.get("pg_size")
-        or groups.get(attributes.get("pg_name") or group[0])
+        or groups.get(str(attributes.get("pg_name") or group[0]))
         or _world(after)
     )
     return {

@@ -67,7 +67,7 @@ def read_horovod(log):
             if event.ts is None:
                 continue
             first = event.ts if first is None else first
-            key = (event.pid, event.tid)
+            key = (str(event.pid), str(event.tid))
             name = str(event.name)
             if event.ph == "B":
                 stacks[key].append([name, event.ts, None, False])

@@ -26,7 +26,7 @@ class _Arguments(
         "group_size": "Group size",
     },
 ):
-    correlation: object = None
+    correlation: int | str | None = None
     collective: object = None
     sent_elements: object = None
     received_elements: object = None
@@ -40,7 +40,7 @@ class _Event(msgspec.Struct, gc=False):
     name: object = None
     ts: float | None = None
     dur: float | None = None
-    tid: object = None
+    tid: int | str | None = None
     args: _Arguments | None = None
 
 
@@ -96,9 +96,9 @@ def read_kineto(log):
                 continue
             category = event.cat
             if category == "kernel" or category == "Kernel":
-                name = event.name
+                name = str(event.name)
                 if name not in kinds:
-                    kinds[name] = _KERNEL.search(str(name)) is not None
+                    kinds[name] = _KERNEL.search(name) is not None
                 communicates = kinds[name]
                 kernels.append(
                     (

@@ -199,22 +199,26 @@ def read_nccl_tests_json(log):
         raise LogFormatError(log.path, "its JSON is cut or damaged before the results") from None
     if not marker:
         raise LogFormatError(log.path, "nccl-tests' JSON without results; did the test stop?")
-    config = content.get("config") or {}
+    config = content.get("config")
+    config = config if isinstance(config, dict) else {}
     test = _Test(_program_of(content.get("args")))
     each = max(1, _integer(config.get("nthreads"))) * max(1, _integer(config.get("ngpus")))
-    for device in config.get("devices") or []:
+    devices = config.get("devices")
+    for device in devices if isinstance(devices, list) and each <= 4096 else []:
+        if not isinstance(device, dict):
+            continue
         # One device of each process is written; a process has nthreads · ngpus of them.
         for i in range(each):
-            fields = (device.get("group"), device.get("pid"), device.get("hostname"))
+            keys = ("group", "pid", "hostname", "device", "device_info")
             test.ranks.setdefault(_integer(device.get("rank")) + i, []).append(
-                (*fields, device.get("device"), device.get("device_info"))
+                tuple(str(device.get(key, "")) for key in keys)
             )
     for block in objects(log, b"results", dict):
         for result in block:
             row = _json_row(log, result)
             if row is not None:
                 test.rows.append(row)
-                test.program = test.program or result.get("experiment_name")
+                test.program = test.program or _program_of([result.get("experiment_name")])
     return _result(log, [test])
 
 
@@ -245,7 +249,7 @@ def _json_row(log, result):
         return None
     root = str(result.get("root", "")).strip()
     root = int(root) if re.fullmatch(r"-?\d+", root) else None
-    row = _Row(None, size, count, str(result.get("type")), result.get("redop"), root, [])
+    row = _Row(None, size, count, str(result.get("type")), str(result.get("redop")), root, [])
     for half in halves:
         problem = _disagreement(size, half)
         if problem:
@@ -256,7 +260,7 @@ def _json_row(log, result):
 
 
 def _program_of(arguments):
-    for argument in arguments or []:
+    for argument in arguments if isinstance(arguments, list) else []:
         if named := _PROGRAM.search(str(argument)):
             return named[1].lower()
     return None

@@ -102,14 +102,14 @@ class CollectiveTime(RegressorMixin, BaseEstimator):
         X, _ = as_table(X, _INPUTS, "CollectiveTime")
         X = X.reset_index(drop=True)
         X = X.assign(collective=_collective(X))
-        parallel = X["n_ranks"] > 1
+        parallel = _sends(X)
         if not parallel.any():
             raise FitError(
-                "every operation has n_ranks = 1, and one rank sends nothing; measure on at "
-                "least two ranks"
+                "no operation of a known collective sends a message: with n_ranks = 1 nothing "
+                "is sent; measure on at least two ranks"
             )
         table = summarise_repetitions(X, y, ["collective", *_INPUTS])
-        table, X = table[table["n_ranks"] > 1], X[parallel]
+        table, X = table[_sends(table)], X[parallel]
         self.parameters_ = pd.DataFrame(
             {name: _fit_ring(name, rows) for name, rows in table.groupby("collective")}
         ).T
@@ -182,7 +182,12 @@ class CollectiveTime(RegressorMixin, BaseEstimator):
 def _collective(X):
     if "collective" not in X:
         return np.full(len(X), "all_reduce", dtype=object)
-    return X["collective"].fillna("all_reduce").to_numpy(dtype=object)
+    return X["collective"].fillna("not known").to_numpy(dtype=object)
+
+
+def _sends(X):
+    """Rows that tell of a network: more than one rank, a message, and of a known collective."""
+    return (X["n_ranks"] > 1) & (X["message_bytes"] > 0) & (X["collective"] != "not known")
 
 
 def _fit_ring(name, rows):
