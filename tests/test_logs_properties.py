@@ -93,9 +93,13 @@ def test_a_prefix_gives_rows_of_the_whole_or_a_clean_error(tmp_path, name, part)
         lambda text: "".join(f"\x1b[32m{line}\x1b[0m\n" for line in text.splitlines()).encode(),
         lambda text: "".join(f"[1,0]<stdout>:{line}\n" for line in text.splitlines()).encode(),
         lambda text: "".join(f"12: {line}\n" for line in text.splitlines()).encode(),
+        lambda text: "".join(
+            f"2026-01-02T03:04:05.678901Z {line}\n" for line in text.splitlines()
+        ).encode(),
+        lambda text: "".join(f"[pod/a-0/main] {line}\n" for line in text.splitlines()).encode(),
         lambda text: "".join(f" 50%|###|\r{line}\n" for line in text.splitlines()).encode(),
     ],
-    ids=["crlf", "bom", "utf-16", "colours", "tag", "label", "overwritten"],
+    ids=["crlf", "bom", "utf-16", "colours", "tag", "label", "times", "pods", "overwritten"],
 )
 def test_a_disguised_log_gives_the_same_rows(tmp_path, name, disguise):
     whole = read(tmp_path, name, TEXTS[name].encode())

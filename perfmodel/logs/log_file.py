@@ -32,9 +32,13 @@ _SPOOLED = 1 << 26
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z])")
 # Open MPI's --tag-output puts its tag wherever a write begins, also inside a line.
 _TAG = re.compile(r"\[(?:[\w.@-]+,)?\d+,\d+\]<std(?:out|err|diag)>: ?")
-# srun --label, mpirun -prepend-rank of Intel MPI, torchrun --redirects.
+# srun --label, mpirun -prepend-rank of Intel MPI, torchrun --redirects; the times and pods that
+# kubectl and docker put before a line.
 _LABELLED = tuple(" [0123456789")
-_LABEL = re.compile(r"^(?: *\d+: |\[\d+\] |\[default\d+\]:)")
+_LABEL = re.compile(
+    r"^(?: *\d+: |\[\d+\] |\[default\d+\]:|\[pod/[^\]]+\] "
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) )"
+)
 
 
 class LogFile:
