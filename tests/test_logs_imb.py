@@ -77,3 +77,29 @@ def test_rows_that_contradict_themselves_or_are_cut_do_not_count(tmp_path):
 def test_what_is_unknown_is_named(tmp_path, text, message):
     with pytest.raises(LogFormatError, match=message):
         read(tmp_path, text)
+
+
+def test_two_versions_in_one_file_have_their_own_mbytes(tmp_path):
+    rows, _ = read(tmp_path, LOG + LOG.replace("10000.00", "10485.76").replace("4.1", "2021.3"))
+    rates = rows["algorithm_bandwidth_bytes_per_s"].dropna()
+    assert rates.tolist() == pytest.approx([10000 * 2**20, 10485.76e6])
+
+
+def test_a_rate_that_contradicts_its_row_and_wrong_results_do_not_count(tmp_path):
+    more = LOG.replace("10000.00", "10000.00\n      2097152           40       300.00     10000.00")
+    more = more.replace("0         1000         1.50         0.00", "1024 1000 1.00 976.56")
+    rows, source = read(tmp_path, more)
+    assert 2097152 not in set(rows["message_bytes"])
+    assert "is not 10000 MB/s" in source["first_skipped_reason"] or source["lines_skipped"] == 2
+    checked = block("Bcast", COLLECTIVE + "  defects", "1 9 1 1 1 0.00", "2 9 1 1 1 1.00")
+    rows, source = read(tmp_path, checked)
+    assert rows["message_bytes"].tolist() == [1]
+    assert "defects 1.00" in source["first_skipped_reason"]
+
+
+def test_blank_lines_inside_a_table_and_the_older_count_of_processes(tmp_path):
+    text = LOG.replace("# #processes = 4", "# ( #processes = 4 )").replace(
+        "0.11\n", "0.11\n\nUCX WARN x\n\n"
+    )
+    rows, _ = read(tmp_path, text)
+    assert rows["n_ranks"].tolist() == [2, 2, 4, 4, 4]

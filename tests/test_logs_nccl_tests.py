@@ -57,6 +57,7 @@ def test_units_ranks_nodes_and_both_halves(tmp_path):
 
 def test_the_named_test_is_believed(tmp_path):
     gathered = LOG.replace("15.00", " 7.50").replace("14.30", " 7.15").replace("0.06", "0.03")
+    gathered = gathered.replace("sum", "none")
     rows, source = read(tmp_path, "# Collective test starting: alltoall_perf\n" + gathered)
     assert set(rows["collective"]) == {"all_to_all"}
     assert source["inferred"] == ""
@@ -213,6 +214,45 @@ def test_one_table_a_process_without_mpi(tmp_path):
     text = "all_reduce_perf -g 1\n" + "".join(rank.format(pid) for pid in range(4)) + alone
     rows, _ = read(tmp_path, text)
     assert set(rows["n_ranks"]) == {1}
+
+
+def bare(log):
+    """The same without its rank list."""
+    return "".join(line + "\n" for line in log.splitlines() if "Rank" not in line)
+
+
+def test_what_the_figures_contradict_is_not_believed(tmp_path):
+    rows, source = read(tmp_path, "g++ -o build/gather_perf\nmpirun $TEST\n" + LOG)
+    assert set(rows["collective"]) == {"all_reduce"}
+    assert set(rows["n_ranks"]) == {4}
+    assert "not gather, which the log mentions" in source["inferred"]
+    gathered = LOG.replace("15.00", " 7.50").replace("14.30", " 7.15").replace("0.06", "0.03")
+    rows, _ = read(tmp_path, "ls build: all_gather_perf\n" + gathered)
+    assert set(rows["collective"]) == {"reduce_scatter"}
+
+
+def test_a_rank_list_with_gaps_does_not_tell_the_rank_count(tmp_path):
+    same = LOG.replace("15.00", "10.00").replace("14.30", " 9.53").replace("0.06", "0.04")
+    same = "broadcast_perf\n" + same.replace("   sum    -1", "  none     0")
+    assert set(read(tmp_path, same)[0]["n_ranks"]) == {4}
+    torn = "".join(line + "\n" for line in same.splitlines() if "Rank  1" not in line)
+    assert "n_ranks" not in read(tmp_path, torn)[0]
+    cut = "".join("[...]\n" if "Rank  3" in line else line + "\n" for line in same.splitlines())
+    assert "n_ranks" not in read(tmp_path, cut)[0]
+    # A second launch without a list: the first one's ranks are not its own.
+    again = same.split("# Out of bounds")[0] + "mpirun -np 16 ./broadcast_perf\n" + bare(same)
+    rows, _ = read(tmp_path, again)
+    assert rows["n_ranks"].isna().sum() == 5
+
+
+def test_tables_of_two_processes_in_one_stream(tmp_path):
+    before, after = LOG.split("           0       0   float")
+    other = "# nThread 1 nGpus 1 minBytes 8\n" + "".join(
+        line + "\n" for line in LOG.splitlines() if "Rank" in line
+    )
+    text = "all_reduce_perf\n" + before + other + "           0       0   float" + after
+    rows, _ = read(tmp_path, text)
+    assert len(rows) == 5
 
 
 def test_ranks_that_split_into_groups(tmp_path):

@@ -99,3 +99,47 @@ def test_a_cut_last_row_does_not_count(tmp_path):
 def test_what_is_unknown_is_named(tmp_path, text, message):
     with pytest.raises(LogFormatError, match=message):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "MPI_Put Latency",
+        "MPI_Accumulate latency",
+        "OpenSHMEM Reduce Latency",
+        "UPC All Gather Latency",
+    ],
+)
+def test_one_sided_and_other_models_are_not_taken_for_messages(tmp_path, title):
+    with pytest.raises(LogFormatError, match="none of those known"):
+        read(tmp_path, f"# OSU {title} Test v5.8\n# Size  Latency (us)\n1   39.13\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "n_ranks", "n_nodes"),
+    [
+        ("srun -N2 --ntasks-per-node=4 ./osu_allgather", 8, 2),
+        ("srun -n 8 -N 2 ./osu_allgather", 8, 2),
+        ("# mpirun -np 8 ./osu_allgather", 8, None),
+        ("mpirun -n 16 -N 8 ./osu_allgather", 16, None),
+        ("mpirun -np 16 numactl -N 0 ./osu_allgather", 16, None),
+        ("mpirun -N 8 --hostfile h ./osu_allgather", None, None),
+        ("mpirun -np 4 ./osu_allgather : -np 4 ./osu_allgather", None, None),
+        ("jsrun -n 4 -a 4 ./osu_allgather", None, None),
+        ("srun -N 2 ./osu_allgather", None, 2),
+    ],
+)
+def test_ranks_of_a_command_line_only_where_they_are_sure(tmp_path, command, n_ranks, n_nodes):
+    table = "# OSU MPI Allgather Latency Test v5.7.1\n# Size       Avg Latency(us)\n8   12.50\n"
+    rows, _ = read(tmp_path, f"{command}\n{table}srun ./run.sh\n{table}")
+    first = rows.iloc[0]
+    assert first.get("n_ranks") == n_ranks or (n_ranks is None and "n_ranks" not in rows)
+    assert first.get("n_nodes") == n_nodes or (n_nodes is None and "n_nodes" not in rows)
+    assert first.get("message_bytes") == (8 * n_ranks if n_ranks else None)
+    # What was said of one launch does not hold for the next.
+    assert "n_ranks" not in rows or rows["n_ranks"].isna().tolist() == [False, True]
+
+
+def test_numbers_behind_a_table_are_not_its_rows(tmp_path):
+    rows, _ = read(tmp_path, LATENCY + "\n65536 5000\n 8 100.5\n")
+    assert len(rows) == 3

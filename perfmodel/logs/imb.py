@@ -21,7 +21,7 @@ _COLLECTIVES = {
     "Scatter": ("scatter", True, None),
 }
 _BENCHMARK = re.compile(r"#\s*Benchmarking\s+(\S+)")
-_PROCESSES = re.compile(r"#\s*#processes\s*=\s*(\d+)")
+_PROCESSES = re.compile(r"#\s*\(?\s*#processes\s*=\s*(\d+)")
 _UNIT = {"usec": 1e-6, "msec": 1e-3, "sec": 1.0}
 
 
@@ -48,11 +48,13 @@ def read_imb(log):
         If there is no row that can be used: the line, and why.
     """
     benchmark, n_ranks, columns, previous = None, None, None, None
-    rows, unknown = [], None
+    rows, unknown, part = [], None, 0
     for number, raw in log.lines():
         line = raw.strip()
         if found := _BENCHMARK.match(line):
             benchmark, n_ranks, columns, previous = found[1], None, None, None
+        elif "MPI Benchmarks" in line or "MPI Benchmark Suite" in line:
+            part += 1
         elif found := _PROCESSES.match(line):
             n_ranks = int(found[1])
         elif line.startswith("#bytes") or line.startswith("#repetitions"):
@@ -61,25 +63,43 @@ def read_imb(log):
                 unknown = unknown or (number, f"the benchmark {benchmark} is none of those known")
         elif columns and columns[0] == "#bytes" and re.match(r"\d+\s", line):
             is_cut = log.is_cut(number, raw, previous)
+            if previous is not None and int(line.split()[0]) <= int(previous.split()[0]):
+                columns = None  # sizes grow: this is no longer the table
+                continue
             row, problem = _row(number, line.split(), columns, benchmark, n_ranks)
             if is_cut or problem:
                 log.skip(number, "the log is cut in the middle of a row" if is_cut else problem)
             else:
-                rows.append(row)
+                rows.append(row | {"_part": part})
             previous = raw
-        elif not line and columns:
+        elif line.startswith("#-"):
             columns = None
     if not rows:
         problem = unknown or (None, "Intel MPI Benchmarks without rows; did they stop at once?")
         if log.lines_skipped:
             problem = (None, f"no row can be used: {log.first_skipped_reason}")
         raise LogFormatError(log.path, problem[1], problem[0])
-    unit = _unit_of_rates(rows)
+    return {"collectives": list(_with_rates(log, rows))}
+
+
+def _with_rates(log, rows):
+    """The rows, with the rates of single messages; without those whose rate contradicts them."""
+    units = {part: _unit_of_rates(rows, part) for part in {row["_part"] for row in rows}}
     for row in rows:
-        rate = row.pop("_rate", None)
-        if rate is not None and unit and row["collective"] == "send_recv":
+        rate, time, unit = row.pop("_rate", None), row.pop("_time"), units[row.pop("_part")]
+        if rate is not None and unit and row["message_bytes"]:
+            if not _agree(row["message_bytes"] / unit, time, rate):
+                log.skip(
+                    row["source_line"],
+                    f"{row['message_bytes']} B in {time.value:g} s is not {rate.value:g} MB/s",
+                )
+                continue
             row["algorithm_bandwidth_bytes_per_s"] = rate.value * unit
-    return {"collectives": rows}
+        yield row
+
+
+def _agree(n_mbytes, time, rate):
+    return (exactly(n_mbytes) / time).agrees(rate)
 
 
 def _row(number, words, columns, benchmark, n_ranks):
@@ -103,6 +123,8 @@ def _row(number, words, columns, benchmark, n_ranks):
     average = printed(cells[name])
     if len(around) == 2 and not (around[0].low <= average.high and average.low <= around[1].high):
         return None, f"t_avg is {cells[name]}, not between t_min and t_max"
+    if (printed(cells.get("defects", "0")) or time).value:
+        return None, f"defects {cells['defects']}: the result is wrong"
     collective, is_per_peer, kind = _COLLECTIVES[benchmark]
     size = int(words[0])
     row = {
@@ -117,25 +139,22 @@ def _row(number, words, columns, benchmark, n_ranks):
     rate = cells.get("Mbytes/sec")
     row |= {"time_s": time.value, "statistic": "mean"}
     # Sendrecv counts what comes in too: twice the message.
+    row["_time"] = time
     if rate is not None and kind != "Sendrecv" and printed(rate):
         row["_rate"] = printed(rate)
-        row["_rate_time"] = time
     return row, None
 
 
-def _unit_of_rates(rows):
-    """Bytes of a 'Mbyte' in this file: 2²⁰ or 10⁶; None where no row or both tell."""
-    fitting = []
+def _unit_of_rates(rows, part):
+    """Bytes of a 'Mbyte' in a part of the file: 2²⁰ or 10⁶; None where no row or both tell."""
     timed = [
-        (row["message_bytes"], row.pop("_rate_time"), row["_rate"])
-        for row in rows
-        if "_rate_time" in row
+        row for row in rows if row["_part"] == part and "_rate" in row and row["message_bytes"]
     ]
-    timed = [(size, time, rate) for size, time, rate in timed if size]
-    for unit in (1e6, 2.0**20):
-        agree = sum((exactly(size / unit) / time).agrees(rate) for size, time, rate in timed)
-        fitting.append(agree)
-    if not timed or fitting[0] == fitting[1]:
+    fitting = [
+        sum(_agree(row["message_bytes"] / unit, row["_time"], row["_rate"]) for row in timed)
+        for unit in (1e6, 2.0**20)
+    ]
+    if fitting[0] == fitting[1]:
         return None
     return 1e6 if fitting[0] > fitting[1] else 2.0**20
 

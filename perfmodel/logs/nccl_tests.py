@@ -138,10 +138,10 @@ def read_nccl_tests(log):
             if started := _STARTING.search(line):
                 program = started[1]
                 tests.append(_Test(program))
-            elif "nThread" in line and (test.rows or test.columns):
+            elif "nThread" in line and test.rows:
                 tests.append(_Test(program))
             elif " Rank " in line and (rank := _RANK.search(line)):
-                if test.columns:
+                if test.rows:
                     test = _Test(program)
                     tests.append(test)
                 test.ranks.setdefault(int(rank[1]), []).append(rank.groups()[1:])
@@ -162,9 +162,11 @@ def read_nccl_tests(log):
             elif "Avg bus bandwidth" in line or "test concluded" in line:
                 test.is_over = True
                 program = None
-            elif line.startswith("# ...") or line == "...":
+            elif not test.columns and "..." in line:
                 test.list_is_cut = True
             continue
+        if not test.columns and line.strip("[]. ") == "" and "..." in line:
+            test.list_is_cut = True
         if test.columns and (match := _ROW.search(_LABEL_INSIDE.sub("", line))):
             row, problem = _row(number, match, raw, test)
             if row is not None and number == log.unfinished and len(raw) < len(previous):
@@ -179,7 +181,9 @@ def read_nccl_tests(log):
             log.skip(number, "the log is cut in the middle of a row")
         if "_perf" in line and (named := _PROGRAM.search(line)):
             program = named[1].lower()
-            if not test.columns:
+            # Another launch: what was listed before is not of its ranks.
+            test.is_over |= bool(test.rows)
+            if not test.rows:
                 test.program = program
     return _result(log, tests, unknown)
 
@@ -407,8 +411,13 @@ def _canonical(name):
 def _observations(log, test, named):
     """Rows of one test, once collective and rank count are known."""
     listed, ratio, peers = _listed_ranks(test), _ratio(test), _peers(test)
-    names = [named] if named else [name for name in _FACTORS if _can_be(name, test, peers)]
-    fitting = {name: _rank_counts(name, ratio, listed, peers) for name in names}
+    fitting = {named: _rank_counts(named, ratio, listed, peers)} if named else {}
+    if named and (_contradicts(named, test) or not fitting[named]):
+        log.infer(f"not {named}, which the log mentions: the figures contradict it")
+        named = None
+    if named is None:
+        names = [name for name in _FACTORS if _can_be(name, test, peers)]
+        fitting = {name: _rank_counts(name, ratio, listed, peers) for name in names}
     fitting = {name: counts for name, counts in fitting.items() if counts}
     if any(listed in counts for counts in fitting.values()):
         fitting = {name: counts for name, counts in fitting.items() if listed in counts}
@@ -474,7 +483,7 @@ def _wide(value):
 
 def _listed_ranks(test):
     """Rank count of the list before the table; None without one, or where processes differ."""
-    if not test.ranks or test.list_is_cut:
+    if set(test.ranks) != set(range(len(test.ranks))) or not test.ranks or test.list_is_cut:
         return None
     if any(len(lines) > 1 for lines in test.ranks.values()):
         return 1 if set(test.ranks) == {0} else None
@@ -504,14 +513,20 @@ def _peers(test):
     return ratios.pop() if len(ratios) == 1 else None
 
 
-def _can_be(name, test, peers):
-    """Whether reduction, root and counts of a table allow a collective."""
+def _contradicts(name, test):
+    """Whether reduction or root of a table are not those of a collective."""
     row = test.rows[-1]
     reduces = row.reduction not in (None, "", "none")
     if name not in _EITHER and reduces != (name in _REDUCING):
-        return False
+        return True
+    return row.root is not None and (row.root >= 0) != (name in _ROOTED)
+
+
+def _can_be(name, test, peers):
+    """Whether reduction, root and counts of a table allow a collective."""
+    row = test.rows[-1]
     # Tests without a root print -1, or in old generations have no such column.
-    if (row.root is not None and row.root >= 0) != (name in _ROOTED):
+    if _contradicts(name, test) or (row.root is None and name in _ROOTED):
         return False
     if peers is not None and peers > 1 and name not in _PER_PEER:
         return False

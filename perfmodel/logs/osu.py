@@ -23,13 +23,15 @@ _COLLECTIVES = {
 # A stream of messages, and one in each direction, are not one message: series of their own.
 _POINT_TO_POINT = {"latency": None, "bandwidth": "bw", "bi-directional bandwidth": "bibw"}
 _TITLE = re.compile(
-    r"#\s*OSU (?:MPI|NCCL|RCCL|UPC|UPC\+\+|OpenSHMEM|xCCL)?(?P<kind>[^ ]*)\s+(?P<title>.*?)"
-    r"(?:\s+Tests?)?(?:\s+v(?P<version>[\d.]+\S*))?\s*$"
+    r"#\s*OSU (?P<library>\S+)\s+(?P<title>.*?)(?:\s+Tests?)?(?:\s+v[\d.]+\S*)?\s*$"
 )
+# Of MPI, NCCL and their like, perhaps between devices; one-sided tests are called MPI_Put …
+_LIBRARY = re.compile(r"(?:MPI|NCCL|RCCL|xCCL)(?:-\w+)*$")
 _HEADER = re.compile(r"#\s*(?:Size|Message Size)\b")
-_RANKS = re.compile(r"(?:^|\s)(?:-np|-n|--np|--ntasks)[ =]?(\d+)\b")
-_NODES = re.compile(r"(?:^|\s)(?:-N|--nodes)[ =]?(\d+)\b")
-_EACH = re.compile(r"(?:--ntasks-per-node|--ppn|-ppn|--npernode|-npernode)[ =](\d+)\b")
+_LAUNCHER = re.compile(r"\b(srun|mpirun|mpiexec)\b(.*?)(?:\bnumactl\b|\bosu_\w+)")
+_RANKS = re.compile(r"\s(?:-np|-n|--np|--ntasks)[ =]?(\d+)\b")
+_NODES = re.compile(r"\s(?:-N|--nodes)[ =]?(\d+)\b")
+_EACH = re.compile(r"\s--ntasks-per-node[ =](\d+)\b")
 _PROGRAM = re.compile(r"\bosu_(\w+)")
 
 
@@ -40,8 +42,7 @@ def _recognises(log):
 class _Table:
     """A benchmark's title, its columns, and the ranks that its command line names."""
 
-    def __init__(self, title, version, launch):
-        self.title, self.version = title, version
+    def __init__(self, library, title, launch):
         self.n_ranks, self.n_nodes = launch
         self.columns = None
         self.collective, self.is_per_peer, self.problem = None, False, None
@@ -53,6 +54,8 @@ class _Table:
             self.collective, self.is_per_peer = _COLLECTIVES[plain]
         else:
             self.problem = f"the test '{title}' is none of those known"
+        if not _LIBRARY.match(library):
+            self.problem = f"the test '{library} {title}' is none of those known"
 
 
 def read_osu(log):
@@ -80,8 +83,8 @@ def read_osu(log):
         line = raw.strip()
         if line.startswith("#"):
             if "OSU" in line and (title := _TITLE.match(line)):
-                table = _Table(title["title"].strip(), title["version"], launch)
-                data_type, previous = None, None
+                table = _Table(title["library"], title["title"].strip(), launch)
+                data_type, previous, launch = None, None, (None, None)
             elif table and _HEADER.match(line):
                 table.columns = re.split(r"\s{2,}", line.lstrip("# ").strip())
                 if _time_column(table.columns) is None and _rate_column(table.columns) is None:
@@ -90,8 +93,13 @@ def read_osu(log):
                     unknown = unknown or (number, table.problem)
             elif found := re.match(r"#\s*Datatype:\s*(\w+)", line):
                 data_type = found[1]
+            elif _PROGRAM.search(line):
+                launch = _launch(line)
         elif table and table.columns and re.match(r"\d+\s", line):
             is_cut = log.is_cut(number, raw, previous)
+            if previous is not None and int(line.split()[0]) <= int(previous.split()[0]):
+                table.columns = None  # sizes grow: this is no longer the table
+                continue
             row, problem = _row(number, line.split(), table, data_type)
             if is_cut or problem:
                 log.skip(number, "the log is cut in the middle of a row" if is_cut else problem)
@@ -162,14 +170,21 @@ def _row(number, words, table, data_type):
 
 
 def _launch(line):
-    """Ranks and nodes that a command line asks for; None where it does not say."""
-    ranks, nodes, each = (pattern.search(line) for pattern in (_RANKS, _NODES, _EACH))
+    """Ranks and nodes that a command line surely asks for; None where it does not say.
+
+    -N is nodes for srun only: for Open MPI it is ranks on each.
+    """
+    found = _LAUNCHER.search(line)
+    if not found or " : " in line:
+        return None, None
+    ranks = _RANKS.findall(found[2])
+    if found[1] != "srun":
+        return (int(ranks[0]) if len(ranks) == 1 else None), None
+    nodes, each = _NODES.search(found[2]), _EACH.search(found[2])
     n_nodes = int(nodes[1]) if nodes else None
-    if ranks:
-        return int(ranks[1]), n_nodes
-    if n_nodes:
-        return (n_nodes * int(each[1]) if each else n_nodes), n_nodes
-    return None, None
+    if len(ranks) == 1:
+        return int(ranks[0]), n_nodes
+    return (n_nodes * int(each[1]) if nodes and each else None), n_nodes
 
 
 FORMATS = [
