@@ -44,7 +44,7 @@ class _Event(msgspec.Struct, gc=False):
     args: _Arguments | None = None
 
 
-_KERNEL = re.compile(r"(?i)\b(?:void )?(?:nccl|rccl|msccl)\w*")
+_KERNEL = re.compile(r"(?i)\b(?:void )?(?:nccl|rccl|msccl|oneccl)\w*")
 _STEP = re.compile(r"ProfilerStep\s*#?\s*(\d+)")
 _ALGORITHM = re.compile(
     r"(?i)(?<![a-z])(ring|tree|collnet\w*?|nvls(?:_?tree)?|pat|direct)(?=_|LL|SIMPLE|Kernel|\b)"
