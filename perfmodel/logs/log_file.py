@@ -34,6 +34,7 @@ _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z])")
 _TAG = re.compile(r"\[(?:[\w.@-]+,)?\d+,\d+\]<std(?:out|err|diag)>: ?")
 # srun --label, mpirun -prepend-rank of Intel MPI, torchrun --redirects; the times and pods that
 # kubectl and docker put before a line.
+_MARKS = ("\x1b", "\r", "\0", "]<std")
 _LABELLED = tuple(" [0123456789")
 _LABEL = re.compile(
     r"^(?: *\d+: |\[\d+\] |\[default\d+\]:|\[pod/[^\]]+\] "
@@ -141,11 +142,13 @@ class LogFile:
         decode = self._decoder()
         number, rest = 0, ""
         for chunk in self.chunks():
-            lines = (rest + decode(chunk)).split("\n")
+            text = rest + decode(chunk)
+            is_plain = not any(mark in text for mark in _MARKS)
+            lines = text.split("\n")
             rest = lines.pop()
             for line in lines:
                 number += 1
-                if line.isprintable() and line[:1] not in _LABELLED and "]<std" not in line:
+                if is_plain and line[:1] not in _LABELLED:
                     yield number, line
                 else:
                     for part in _clean(line):
